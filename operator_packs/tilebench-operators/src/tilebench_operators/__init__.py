@@ -1,0 +1,1 @@
+"""The 45 operators of TileBench; each folder is one operator."""

@@ -1,0 +1,39 @@
+"""Vector addition in Triton: one program adds one block."""
+
+import torch
+import triton
+import triton.language as tl
+from tilebench_core import Case, Config, Kernel
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    y = tl.load(y_ptr + offsets, mask=mask)
+    if x.dtype.is_floating():  # bf16 and fp16 are added in fp32 and rounded once, as PyTorch does
+        z = (x.to(tl.float32) + y.to(tl.float32)).to(x.dtype)
+    else:
+        z = x + y
+    tl.store(z_ptr + offsets, z, mask=mask)
+
+
+def run(x: torch.Tensor, y: torch.Tensor, *, BLOCK: int, num_warps: int) -> torch.Tensor:
+    """Return z = x + y; x, y, z [n] of one dtype."""
+    z = torch.empty_like(x)
+    n = x.numel()
+    add_kernel[(triton.cdiv(n, BLOCK),)](x, y, z, n, BLOCK=BLOCK, num_warps=num_warps)
+    return z
+
+
+def default(case: Case) -> Config:
+    # 16 bytes per thread and load: a block of 128 threads holds 128 · 16 bytes of each operand.
+    return {"BLOCK": max(1024, 2048 // case.dtype_size), "num_warps": 4}
+
+
+def space(case: Case) -> list[Config]:
+    return [{"BLOCK": block, "num_warps": warps} for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
+
+
+KERNEL = Kernel(run=run, default=default, space=space)

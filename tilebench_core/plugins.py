@@ -1,0 +1,120 @@
+"""The one door to stevedore: which backends and operator packs are installed, and which are broken.
+
+Everything that was announced is kept: a plugin that cannot be used stays visible, with its distribution and reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+from stevedore import ExtensionManager
+
+from tilebench_core.backend import PLUGIN_API, Backend
+
+__all__ = ["BACKENDS", "PACKS", "BrokenPlugin", "Plugin", "Provider", "check_backend", "discover", "load_plugins"]
+
+BACKENDS = "tilebench.backends"
+PACKS = "tilebench.operator_packs"
+
+
+@dataclass(frozen=True, order=True)
+class Provider:
+    """The distribution that something came from."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A usable entry point: its name, what it loads to, and the distribution it came from."""
+
+    name: str
+    value: Any
+    provider: Provider
+
+
+@dataclass(frozen=True)
+class BrokenPlugin:
+    """An entry point that cannot be used, with the reason in one line."""
+
+    name: str
+    group: str
+    provider: Provider
+    reason: str
+
+
+def _provider(entry_point: EntryPoint) -> Provider:
+    dist = entry_point.dist
+    # Names compare as PyPI compares them: one spelling for "a_b", "a.b" and "A-b".
+    return Provider(re.sub(r"[-_.]+", "-", dist.name).lower(), dist.version) if dist is not None else Provider("(unknown distribution)", "")
+
+
+def check_backend(value: Any) -> str | None:
+    """Return why `value` is no usable backend class, or None."""
+    if not (isinstance(value, type) and issubclass(value, Backend)):
+        return f"{value!r} is no subclass of tilebench_core.Backend"
+    if value.api != PLUGIN_API:
+        return f"written for plugin API {value.api}, this TileBench has {PLUGIN_API}; install matching versions"
+    if not getattr(value, "name", ""):
+        return f"{value.__name__} has no name"
+    return None
+
+
+def check_pack(value: Any) -> str | None:
+    """Return why `value` is no usable operator pack, or None."""
+    if not isinstance(value, ModuleType) or not hasattr(value, "__path__"):
+        return f"{value!r} is no Python package"
+    api = getattr(value, "TILEBENCH_API", PLUGIN_API)
+    return None if api == PLUGIN_API else f"written for plugin API {api}, this TileBench has {PLUGIN_API}; install matching versions"
+
+
+_CHECKS = {BACKENDS: check_backend, PACKS: check_pack}
+
+
+def discover(group: str) -> tuple[list[EntryPoint], list[tuple[EntryPoint, BaseException]], dict[str, Any]]:
+    """Load the entry points of `group` through stevedore: those that loaded, those that failed, and what they load to."""
+    failures: list[tuple[EntryPoint, BaseException]] = []
+    manager = ExtensionManager(
+        group,
+        invoke_on_load=False,
+        on_load_failure_callback=lambda _manager, entry_point, error: failures.append((entry_point, error)),
+    )
+    loaded = [extension.entry_point for extension in manager]
+    return loaded, failures, {f"{e.entry_point.name}@{e.entry_point.value}": e.plugin for e in manager}
+
+
+def load_plugins(
+    group: str,
+    loaded: Iterable[EntryPoint],
+    failures: Iterable[tuple[EntryPoint, BaseException]],
+    values: dict[str, Any],
+) -> tuple[list[Plugin], list[BrokenPlugin]]:
+    """Sort what was found into usable and broken plugins; two of one name are both broken, never one of them chosen."""
+    good: list[Plugin] = []
+    broken = [
+        BrokenPlugin(entry_point.name, group, _provider(entry_point), f"{type(error).__name__}: {error}")
+        for entry_point, error in failures
+    ]
+    for entry_point in loaded:
+        value, provider = values[f"{entry_point.name}@{entry_point.value}"], _provider(entry_point)
+        reason = _CHECKS[group](value)
+        if reason is None and group == BACKENDS and value.name != entry_point.name:
+            reason = f"the entry point is called {entry_point.name!r} and the backend {value.name!r}; they must agree"
+        if reason is None:
+            good.append(Plugin(entry_point.name, value, provider))
+        else:
+            broken.append(BrokenPlugin(entry_point.name, group, provider, reason))
+    names = [plugin.name for plugin in good]
+    for plugin in [plugin for plugin in good if names.count(plugin.name) > 1]:
+        others = ", ".join(str(p.provider) for p in good if p.name == plugin.name and p is not plugin)
+        broken.append(BrokenPlugin(plugin.name, group, plugin.provider, f"the name is also taken by {others}; uninstall one"))
+    return [plugin for plugin in good if names.count(plugin.name) == 1], broken

@@ -1,0 +1,1 @@
+"""Contract tests for backends and packs, ours and others': subclass them in your own test suite."""

@@ -51,7 +51,11 @@ class Draw:
     def normal(self, *shape: int, dtype: str | torch.dtype) -> torch.Tensor:
         """N(0, 1). Drawn in fp32 and cast, so that narrow types need no generator of their own."""
         wanted = self._dtype(dtype)
-        native = wanted if wanted in (self._torch.float32, self._torch.float16, self._torch.bfloat16) else self._torch.float32
+        native = (
+            wanted
+            if wanted in (self._torch.float32, self._torch.float16, self._torch.bfloat16)
+            else self._torch.float32
+        )
         return self._torch.randn(shape, generator=self._generator, device=self.device, dtype=native).to(wanted)
 
     def uniform(self, *shape: int, dtype: str | torch.dtype, low: float = 0.0, high: float = 1.0) -> torch.Tensor:

@@ -44,7 +44,9 @@ def dtype_named(name: str) -> DType:
     try:
         return DTYPES[name]
     except KeyError:
-        raise RequestError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}.{nearest(name, DTYPES)}") from None
+        raise RequestError(
+            f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}.{nearest(name, DTYPES)}"
+        ) from None
 
 
 def torch_dtype(name: str) -> torch.dtype:

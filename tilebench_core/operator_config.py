@@ -108,7 +108,9 @@ class OperatorConfig:
         if isinstance(values, Mapping) and set(values) == {"expr"}:
             values = evaluate(str(values["expr"]), self.raw.get("case_defaults") or {}, where)
         if not isinstance(values, (list, tuple)) or not values:
-            raise ConfigError(f"{where}: {values!r} is no list; expected values such as [512, 1024] or {{expr: \"range(1, 21)\"}}")
+            raise ConfigError(
+                f'{where}: {values!r} is no list; expected values such as [512, 1024] or {{expr: "range(1, 21)"}}'
+            )
         return list(values)
 
     def _names(self, case: Case) -> dict[str, Any]:
@@ -174,8 +176,18 @@ def parse_operator_config(raw: Any, where: str, name: str) -> OperatorConfig:
         _require(key in _KEYS, where, str(key), f"unknown key.{nearest(str(key), _KEYS)}")
     for key in ("name", "category", "origin", "dtypes", "smoke", "metrics"):
         _require(key in raw, where, key, "missing")
-    _require(raw["category"] in CATEGORIES, where, "category", f"{raw['category']!r}; expected one of {', '.join(CATEGORIES)}")
-    _require(isinstance(raw["dtypes"], (list, tuple)) and len(raw["dtypes"]) > 0, where, "dtypes", f"expected a list of {', '.join(DTYPES)}")
+    _require(
+        raw["category"] in CATEGORIES,
+        where,
+        "category",
+        f"{raw['category']!r}; expected one of {', '.join(CATEGORIES)}",
+    )
+    _require(
+        isinstance(raw["dtypes"], (list, tuple)) and len(raw["dtypes"]) > 0,
+        where,
+        "dtypes",
+        f"expected a list of {', '.join(DTYPES)}",
+    )
     for dtype in raw["dtypes"]:
         dtype_named(str(dtype))
     _check_cases(raw, where)
@@ -183,13 +195,20 @@ def parse_operator_config(raw: Any, where: str, name: str) -> OperatorConfig:
     _check_verify(raw.get("verify") or {}, where)
     _check_metrics(raw["metrics"], where)
     for dtype, precision in (raw.get("precision") or {}).items():
-        _require(precision in PRECISIONS, where, "precision", f"{dtype}: {precision!r}; expected one of {', '.join(PRECISIONS)}")
+        _require(
+            precision in PRECISIONS,
+            where,
+            "precision",
+            f"{dtype}: {precision!r}; expected one of {', '.join(PRECISIONS)}",
+        )
     return OperatorConfig(name, where, raw)
 
 
 def _check_cases(raw: Mapping[str, Any], where: str) -> None:
     preset = raw.get("case_preset", "case_grid")
-    _require(preset in ("case_grid", "test_cases"), where, "case_preset", f"{preset!r}; expected case_grid or test_cases")
+    _require(
+        preset in ("case_grid", "test_cases"), where, "case_preset", f"{preset!r}; expected case_grid or test_cases"
+    )
     _require(bool(raw.get(preset)), where, preset, "missing or empty; it holds the timed cases")
     if preset == "case_grid":
         _require(isinstance(raw["case_grid"], Mapping), where, "case_grid", "expected parameter: values")
@@ -204,7 +223,9 @@ def _check_cases(raw: Mapping[str, Any], where: str) -> None:
 
 def _check_benchmark(benchmark: Mapping[str, Any], where: str) -> None:
     for key, value in benchmark.items():
-        _require(key in _BENCHMARK_KEYS, where, "benchmark", f"unknown key {key!r}.{nearest(str(key), _BENCHMARK_KEYS)}")
+        _require(
+            key in _BENCHMARK_KEYS, where, "benchmark", f"unknown key {key!r}.{nearest(str(key), _BENCHMARK_KEYS)}"
+        )
         wanted = _BENCHMARK_KEYS[key]
         _require(type(value) is wanted, where, "benchmark", f"{key}: {value!r}; expected {wanted.__name__}")
 
@@ -224,6 +245,11 @@ def _check_metrics(metrics: Any, where: str) -> None:
         _require(key in _METRIC_KEYS, where, "metrics", f"unknown key {key!r}.{nearest(str(key), _METRIC_KEYS)}")
     for key in ("flops_expr", "bytes_expr"):
         _require(key in metrics, where, "metrics", f"{key} is missing")
-    _require(metrics.get("mode", "vector") in MODES, where, "metrics", f"mode: {metrics.get('mode')!r}; expected one of {', '.join(MODES)}")
+    _require(
+        metrics.get("mode", "vector") in MODES,
+        where,
+        "metrics",
+        f"mode: {metrics.get('mode')!r}; expected one of {', '.join(MODES)}",
+    )
     for plot in metrics.get("plots", ()):
         _require(plot in PLOTS, where, "metrics", f"unknown plot {plot!r}; expected some of {', '.join(PLOTS)}")

@@ -11,12 +11,18 @@ class Outcome(str, Enum):
     """The end of one trial, with a sentence that explains it to a user."""
 
     PASSED = "PASSED", "Verified against the reference; it was timed if the device can be timed."
-    SUSPICIOUS = "SUSPICIOUS", "Verified, but its time is not physically plausible, for instance above a measured ceiling."
+    SUSPICIOUS = (
+        "SUSPICIOUS",
+        "Verified, but its time is not physically plausible, for instance above a measured ceiling.",
+    )
     WRONG = "WRONG", "A check of its outputs failed; the reason names the check, with expected and actual."
     INVALID_REFERENCE = "INVALID_REFERENCE", "The reference itself failed or is not finite where it must be."
     UNSUPPORTED = "UNSUPPORTED", "The kernel or its backend declares that it cannot do this case, and says why."
     MISSING = "MISSING", "No installed pack holds a kernel for this operator and backend."
-    UNAVAILABLE = "UNAVAILABLE", "The backend cannot run on this machine; the reason holds the command that would mend it."
+    UNAVAILABLE = (
+        "UNAVAILABLE",
+        "The backend cannot run on this machine; the reason holds the command that would mend it.",
+    )
     COMPILE_ERROR = "COMPILE_ERROR", "The DSL's compiler rejected the kernel."
     LAUNCH_ERROR = "LAUNCH_ERROR", "The kernel compiled but could not be launched, or raised while running."
     OUT_OF_MEMORY = "OUT_OF_MEMORY", "The device or the host had too little memory."

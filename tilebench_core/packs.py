@@ -78,7 +78,9 @@ def scan_pack(pack: Plugin) -> Iterator[Operator | KernelSource | ConfigError]:
             try:
                 config_path = folder / "config.yaml"
                 config = parse_operator_config(load_yaml(config_path), str(config_path), folder.name)
-                yield Operator(folder.name, config, pack.provider, f"{package}.{folder.name}.operator", folder / "operator.py")
+                yield Operator(
+                    folder.name, config, pack.provider, f"{package}.{folder.name}.operator", folder / "operator.py"
+                )
             except ConfigError as error:
                 yield error
         for path in sorted(folder.glob("impl_*.py")):

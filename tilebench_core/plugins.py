@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
@@ -54,8 +54,10 @@ class BrokenPlugin:
 
 def _provider(entry_point: EntryPoint) -> Provider:
     dist = entry_point.dist
+    if dist is None:
+        return Provider("(unknown distribution)", "")
     # Names compare as PyPI compares them: one spelling for "a_b", "a.b" and "A-b".
-    return Provider(re.sub(r"[-_.]+", "-", dist.name).lower(), dist.version) if dist is not None else Provider("(unknown distribution)", "")
+    return Provider(re.sub(r"[-_.]+", "-", dist.name).lower(), dist.version)
 
 
 def check_backend(value: Any) -> str | None:
@@ -74,7 +76,11 @@ def check_pack(value: Any) -> str | None:
     if not isinstance(value, ModuleType) or not hasattr(value, "__path__"):
         return f"{value!r} is no Python package"
     api = getattr(value, "TILEBENCH_API", PLUGIN_API)
-    return None if api == PLUGIN_API else f"written for plugin API {api}, this TileBench has {PLUGIN_API}; install matching versions"
+    return (
+        None
+        if api == PLUGIN_API
+        else f"written for plugin API {api}, this TileBench has {PLUGIN_API}; install matching versions"
+    )
 
 
 _CHECKS = {BACKENDS: check_backend, PACKS: check_pack}
@@ -88,8 +94,15 @@ def discover(group: str) -> tuple[list[EntryPoint], list[tuple[EntryPoint, BaseE
         invoke_on_load=False,
         on_load_failure_callback=lambda _manager, entry_point, error: failures.append((entry_point, error)),
     )
-    loaded = [extension.entry_point for extension in manager]
-    return loaded, failures, {f"{e.entry_point.name}@{e.entry_point.value}": e.plugin for e in manager}
+    # stevedore's cache of entry points forgets which distribution each came from; the metadata knows.
+    known = {(entry_point.name, entry_point.value): entry_point for entry_point in entry_points(group=group)}
+
+    def with_dist(entry_point: EntryPoint) -> EntryPoint:
+        return known.get((entry_point.name, entry_point.value), entry_point)
+
+    loaded = [with_dist(extension.entry_point) for extension in manager]
+    values = {f"{e.entry_point.name}@{e.entry_point.value}": e.plugin for e in manager}
+    return loaded, [(with_dist(entry_point), error) for entry_point, error in failures], values
 
 
 def load_plugins(
@@ -116,5 +129,7 @@ def load_plugins(
     names = [plugin.name for plugin in good]
     for plugin in [plugin for plugin in good if names.count(plugin.name) > 1]:
         others = ", ".join(str(p.provider) for p in good if p.name == plugin.name and p is not plugin)
-        broken.append(BrokenPlugin(plugin.name, group, plugin.provider, f"the name is also taken by {others}; uninstall one"))
+        broken.append(
+            BrokenPlugin(plugin.name, group, plugin.provider, f"the name is also taken by {others}; uninstall one")
+        )
     return [plugin for plugin in good if names.count(plugin.name) == 1], broken

@@ -28,7 +28,9 @@ class Registry:
             if name in (operator.name, operator.folder):
                 return operator
         known = [known.name for known in self.operators.values()]
-        raise RequestError(f"unknown operator {name!r}; `tilebench list` shows the {len(known)} installed.{nearest(name, known)}")
+        raise RequestError(
+            f"unknown operator {name!r}; `tilebench list` shows the {len(known)} installed.{nearest(name, known)}"
+        )
 
     def backend(self, name: str) -> Plugin:
         """Find a backend by name; raise RequestError with the reason if it is broken, or the nearest match."""

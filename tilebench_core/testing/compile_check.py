@@ -71,7 +71,10 @@ def main(arguments: list[str] | None = None) -> int:
                 for arch in wanted.arch.split(","):
                     usable, line = compile_case(operator, wanted.backend, case, config, arch)
                     failed |= not usable
-                    print(f"{operator.name} {dtype} {case.label} {dict(config)} {arch}: {'' if usable else 'FAILED '}{line}", flush=True)
+                    print(
+                        f"{operator.name} {dtype} {case.label} {dict(config)} {arch}: {'' if usable else 'FAILED '}{line}",
+                        flush=True,
+                    )
     return 1 if failed else 0
 
 

@@ -37,7 +37,8 @@ def negative_controls(
             yield name, tuple(build(output) for output in expected)
     rounded = tuple(_rounded(value, precision) for value in inputs)
     if "lower_precision" not in definition.inapplicable_controls and any(
-        isinstance(value, torch.Tensor) and value is not original for value, original in zip(rounded, inputs, strict=True)
+        isinstance(value, torch.Tensor) and value is not original
+        for value, original in zip(rounded, inputs, strict=True)
     ):
         yield "lower_precision", as_outputs(reference(*rounded))
 

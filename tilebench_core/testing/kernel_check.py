@@ -37,11 +37,15 @@ def select_cases(operator: Operator, dtype: str, kinds: str) -> list[Case]:
         elif kind == "largest":
             chosen.append(operator.config.largest(dtype))
         else:
-            chosen += [case for case in operator.config.cases(dtype, "edge") if case.index == int(kind.removeprefix("edge"))]
+            chosen += [
+                case for case in operator.config.cases(dtype, "edge") if case.index == int(kind.removeprefix("edge"))
+            ]
     return chosen
 
 
-def check_cases(operator: Operator, backend_name: str, cases: list[Case], device: Device, config: Any = None) -> list[str]:
+def check_cases(
+    operator: Operator, backend_name: str, cases: list[Case], device: Device, config: Any = None
+) -> list[str]:
     """Verify the first kernel of `backend_name` on `cases`; print a line each and return the failures."""
     from tilebench_core.verify import precision_state, prepare_case, verify_launch
 
@@ -61,14 +65,18 @@ def check_cases(operator: Operator, backend_name: str, cases: list[Case], device
             return operator.config.tolerance(case, dtype)
 
         with precision_state("fp32"):
-            prepared = prepare_case(case, operator.load(), reference_of(registry, operator), tolerance, device.torch_name, 0)
+            prepared = prepare_case(
+                case, operator.load(), reference_of(registry, operator), tolerance, device.torch_name, 0
+            )
         with precision_state(precision), backend.session():
             compilation = backend.compile(kernel, prepared.inputs, chosen)
             verdict = verify_launch(prepared, lambda: backend.launch(kernel, prepared.inputs, chosen))
         found = verdict.comparison
         line = f"{operator.name} {case.dtype} {case.kind} {case.label} {dict(chosen)}"
         line += f": {'passed' if verdict.passed else 'WRONG ' + str(verdict.check)}"
-        line += f" abs {found.max_abs_err if found.max_abs_err is not None else math.nan:.2e} {compilation.seconds:.1f}s"
+        line += (
+            f" abs {found.max_abs_err if found.max_abs_err is not None else math.nan:.2e} {compilation.seconds:.1f}s"
+        )
         print(line if verdict.passed else f"{line} {verdict.message}", flush=True)
         if not verdict.passed:
             failures.append(line)
@@ -81,7 +89,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("operator")
     parser.add_argument("backend")
     parser.add_argument("--dtype", default="")
-    parser.add_argument("--cases", default="smoke,edge0,edge1", help="smoke, edge, edgeN, grid, first, largest; comma-separated")
+    parser.add_argument(
+        "--cases", default="smoke,edge0,edge1", help="smoke, edge, edgeN, grid, first, largest; comma-separated"
+    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     wanted = parser.parse_args(arguments)
     registry = installed()

@@ -104,7 +104,10 @@ def _aliasing(outputs: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[s
     for index, output in enumerate(outputs):
         for position, value in enumerate(inputs):
             if isinstance(value, torch.Tensor) and value.numel() and _storage(value) == _storage(output):
-                return "aliasing", f"{_label(index, len(outputs))} shares its memory with input {position}, expected its own"
+                return (
+                    "aliasing",
+                    f"{_label(index, len(outputs))} shares its memory with input {position}, expected its own",
+                )
     return None
 
 
@@ -169,7 +172,9 @@ def _floating(output: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance
     place = _place(index, expected)
     values = f"{label}{place} is {got.flatten()[index].item():.9g}, expected {want.flatten()[index].item():.9g}"
     check = "non-finite" if non_finite else "values"
-    detail = f"{non_finite / count:.2%} of the elements are finite in one only" if non_finite else f"allowed {tolerance}"
+    detail = (
+        f"{non_finite / count:.2%} of the elements are finite in one only" if non_finite else f"allowed {tolerance}"
+    )
     return Comparison(
         check=check,
         message=f"{values}; {detail}; {failing / count:.2%} of the elements fail",

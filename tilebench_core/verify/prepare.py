@@ -50,7 +50,9 @@ def prepare_case(
     """
     import torch
 
-    base = int.from_bytes(hashlib.sha256(f"{case.operator}/{case.dtype}/{case.label}/{seed}".encode()).digest()[:4], "big")
+    base = int.from_bytes(
+        hashlib.sha256(f"{case.operator}/{case.dtype}/{case.label}/{seed}".encode()).digest()[:4], "big"
+    )
     values = tuple(definition.inputs(case, Draw(device, base + which)) for which in (0, 1))
     expected = []
     for drawn in values:

@@ -63,7 +63,9 @@ def verify_launch(prepared: PreparedCase, launch: Callable[[], Any]) -> Verdict:
         return _failed(comparison, "second run, with new values in the same inputs and poisoned memory")
     written = first_difference(prepared.inputs, prepared.values[1])
     if written is not None:
-        return Verdict(check="mutation", message=f"input {written} was written to; inputs are read-only", comparison=comparison)
+        return Verdict(
+            check="mutation", message=f"input {written} was written to; inputs are read-only", comparison=comparison
+        )
     if {output.untyped_storage().data_ptr() for output in kept} & {
         output.untyped_storage().data_ptr() for output in as_outputs(second)
     }:

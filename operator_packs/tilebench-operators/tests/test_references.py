@@ -33,7 +33,11 @@ def independent() -> dict[str, Any]:
 
 INDEPENDENT = independent()
 OURS = [operator for operator in installed().operators.values() if operator.provider.name == "tilebench-operators"]
-PAIRS = [pytest.param(operator, dtype, id=f"{operator.folder}-{dtype}") for operator in OURS for dtype in operator.config.dtypes]
+PAIRS = [
+    pytest.param(operator, dtype, id=f"{operator.folder}-{dtype}")
+    for operator in OURS
+    for dtype in operator.config.dtypes
+]
 
 
 def as_numpy(value: Any) -> Any:
@@ -65,9 +69,12 @@ def test_the_reference_agrees_with_an_independent_computation(operator: Operator
         expected = as_outputs(reference_of(installed(), operator)(*inputs))
         computed = as_outputs(INDEPENDENT[operator.folder](*[as_numpy(value) for value in inputs]))
         converted = tuple(
-            torch.from_numpy(np.ascontiguousarray(array)).to(output.dtype) for array, output in zip(computed, expected, strict=True)
+            torch.from_numpy(np.ascontiguousarray(array)).to(output.dtype)
+            for array, output in zip(computed, expected, strict=True)
         )
-        comparison = compare_outputs(expected, converted, (), lambda name, case=case: operator.config.tolerance(case, name))
+        comparison = compare_outputs(
+            expected, converted, (), lambda name, case=case: operator.config.tolerance(case, name)
+        )
         assert comparison.passed, f"{case.label}: {comparison.message}"
 
 

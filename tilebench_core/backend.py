@@ -56,12 +56,13 @@ class Backend(ABC):
     Importing its module must cost nothing: the DSL is imported inside the methods. `name` is what users type and the
     suffix of kernel files (`impl_<name>.py`). `Options` is a dataclass that appears in the configuration as
     `backends.<name>`. `kernels_of` names another backend whose kernel files this one runs, if it has none of its own.
-    `install` is the command that installs what `probe` misses.
+    `clocks` offers clocks that come with the DSL, name → "module:class". `install` is the command that installs what `probe` misses.
     """
 
     name: ClassVar[str]
     api: ClassVar[int] = PLUGIN_API
     kernels_of: ClassVar[str] = ""
+    clocks: ClassVar[Mapping[str, str]] = {}
     Options: ClassVar[type] = NoOptions
     install: ClassVar[str] = ""
 

@@ -99,8 +99,13 @@ class OperatorConfig:
             rows = self._grid()
         return [{**defaults, **row} for row in rows]
 
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """The values of each parameter of `case_grid`, with expressions evaluated."""
+        return {name: self._axis(name, values) for name, values in (self.raw.get("case_grid") or {}).items()}
+
     def _grid(self) -> list[Mapping[str, Any]]:
-        axes = {name: self._axis(name, values) for name, values in self.raw["case_grid"].items()}
+        axes = self.axes
         return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
 
     def _axis(self, name: str, values: Any) -> list[Any]:

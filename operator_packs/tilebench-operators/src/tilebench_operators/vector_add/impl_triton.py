@@ -3,7 +3,9 @@
 import torch
 import triton
 import triton.language as tl
-from tilebench_core import Case, Config, Kernel
+from tilebench_core import Kernel
+
+from tilebench_operators._elementwise import triton_default, triton_space
 
 
 @triton.jit
@@ -27,13 +29,4 @@ def run(x: torch.Tensor, y: torch.Tensor, *, BLOCK: int, num_warps: int) -> torc
     return z
 
 
-def default(case: Case) -> Config:
-    # 16 bytes per thread and load: a block of 128 threads holds 128 · 16 bytes of each operand.
-    return {"BLOCK": max(1024, 2048 // case.dtype_size), "num_warps": 4}
-
-
-def space(case: Case) -> list[Config]:
-    return [{"BLOCK": block, "num_warps": warps} for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8)]
-
-
-KERNEL = Kernel(run=run, default=default, space=space)
+KERNEL = Kernel(run=run, default=triton_default, space=triton_space)

@@ -1,0 +1,1 @@
+"""The cuTile backend of TileBench."""

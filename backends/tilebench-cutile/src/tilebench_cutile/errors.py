@@ -1,0 +1,45 @@
+"""cuTile's exceptions in TileBench's terms."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from typing import Any
+
+from tilebench_core import CompileError, DeviceOutOfMemory, LaunchError
+
+__all__ = ["translated_errors"]
+
+
+class translated_errors:
+    """A context that turns cuTile's and PyTorch's exceptions into ours, each with one line that says what happened."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or not isinstance(error, Exception):
+            return
+        import torch
+        from cuda.tile import TileError
+
+        if isinstance(error, torch.OutOfMemoryError):
+            raise DeviceOutOfMemory(str(error).splitlines()[0]) from error
+        if isinstance(error, TileError):
+            raise CompileError(_summary(error)) from error
+        raise LaunchError(f"{type(error).__name__}: {error}") from error
+
+
+def _summary(error: Any) -> str:
+    """The message of a TileError and the kernel's source line. (Its own `str` fails where a location is incomplete.)"""
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Return code"):
+        lines = lines[1:]
+    return f"{type(error).__name__}: {' '.join(lines)[:600]}{_where(error.loc)}"
+
+
+def _where(location: Any) -> str:
+    if not location.filename or not location.line:
+        return ""
+    source = linecache.getline(location.filename, location.line).strip()
+    return f" ({os.path.basename(location.filename)}:{location.line}{': ' + source if source else ''})"

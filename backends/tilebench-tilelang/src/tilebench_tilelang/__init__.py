@@ -1,0 +1,1 @@
+"""The TileLang backend of TileBench."""

@@ -1,0 +1,83 @@
+"""L2 normalization in Triton: rows that fit are kept on chip and read once; a longer row is read twice.
+
+`rows_kernel` compiles once per number of chunks: a row lives in registers as a list of chunks, and the length of such
+a list must be known. That buys the single read without a tile of a power of two, half of whose lanes would be idle.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from tilebench_core import Case, Config, Kernel
+
+from tilebench_operators._rows import fits_on_chip, row_default, row_space
+
+
+@triton.jit
+def rows_kernel(
+    x_ptr, y_ptr, rows, cols, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr
+):
+    """One program, ROWS rows: x and y point to [rows, cols]; CHUNKS·BLOCK >= cols."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    start = row.to(tl.int64) * cols
+    lanes = tl.arange(0, BLOCK)[None, :]
+    tiles = ()
+    squares = tl.zeros([ROWS, BLOCK], tl.float32)
+    for chunk in tl.static_range(CHUNKS):
+        columns = chunk * BLOCK + lanes
+        mask = (row < rows) & (columns < cols)
+        x = tl.load(x_ptr + start + columns, mask=mask, other=0.0, eviction_policy="evict_first")
+        tiles += (x.to(tl.float32),)
+        squares += tiles[chunk] * tiles[chunk]
+    inv_norm = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) + eps)
+
+    for chunk in tl.static_range(CHUNKS):
+        columns = chunk * BLOCK + lanes
+        y = tiles[chunk] * inv_norm
+        tl.store(y_ptr + start + columns, y.to(y_ptr.dtype.element_ty), mask=(row < rows) & (columns < cols))
+
+
+@triton.jit
+def long_row_kernel(x_ptr, y_ptr, cols, eps, BLOCK: tl.constexpr):
+    """One program, one row in chunks of BLOCK: the sum of squares, then the result."""
+    start = tl.program_id(0).to(tl.int64) * cols
+    lanes = tl.arange(0, BLOCK)
+    squares = tl.zeros([BLOCK], tl.float32)
+    for first in range(0, cols, BLOCK):
+        columns = first + lanes
+        x = tl.load(x_ptr + start + columns, mask=columns < cols, other=0.0).to(tl.float32)
+        squares += x * x
+    inv_norm = tl.rsqrt(tl.sum(squares, axis=0) + eps)
+    for first in range(0, cols, BLOCK):
+        columns = first + lanes
+        mask = columns < cols
+        x = tl.load(x_ptr + start + columns, mask=mask).to(tl.float32)
+        y = x * inv_norm
+        tl.store(y_ptr + start + columns, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+def run(
+    x: torch.Tensor, eps: float, *, ROWS: int, BLOCK: int, num_warps: int
+) -> torch.Tensor:
+    """Return x [1, rows, K] over the root sum of squares of its last axis, scaled by weight [K], like x."""
+    cols = x.shape[-1]
+    rows = x.numel() // cols
+    y = torch.empty_like(x)
+    if fits_on_chip(cols, ROWS, num_warps):
+        chunks = triton.cdiv(cols, BLOCK)
+        rows_kernel[(triton.cdiv(rows, ROWS),)](
+            x, y, rows, cols, eps, ROWS=ROWS, BLOCK=BLOCK, CHUNKS=chunks, num_warps=num_warps
+        )
+    else:
+        long_row_kernel[(rows,)](x, y, cols, eps, BLOCK=BLOCK, num_warps=num_warps)
+    return y
+
+
+def default(case: Case) -> Config:
+    return row_default(case["rows"], case["K"], case.dtype_size)
+
+
+def space(case: Case) -> list[Config]:
+    return row_space(case["rows"], case["K"], case.dtype_size)
+
+
+KERNEL = Kernel(run=run, default=default, space=space)

@@ -1,0 +1,27 @@
+"""Leaky rectified linear unit in Triton: one program computes one block."""
+
+import torch
+import triton
+import triton.language as tl
+from tilebench_core import Kernel
+
+from tilebench_operators._elementwise import triton_default, triton_space
+
+
+@triton.jit
+def leaky_relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask).to(tl.float32)
+    y = tl.where(x > 0.0, x, 0.01 * x)
+    tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+def run(x: torch.Tensor, n: int, *, BLOCK: int, num_warps: int) -> torch.Tensor:
+    """Return y = x where x > 0, else 0.01·x; x, y [n] of one dtype."""
+    y = torch.empty_like(x)
+    leaky_relu_kernel[(triton.cdiv(n, BLOCK),)](x, y, n, BLOCK=BLOCK, num_warps=num_warps)
+    return y
+
+
+KERNEL = Kernel(run=run, default=triton_default, space=triton_space)

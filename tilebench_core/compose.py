@@ -1,0 +1,185 @@
+"""The one door to Hydra: from overrides on the command line to a plain mapping, and sweeps over several."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from tilebench_core.errors import ConfigError, TilebenchError, nearest
+from tilebench_core.operator_config import load_yaml
+from tilebench_core.registry import Registry
+
+__all__ = ["compose", "conf_dir", "run_sweep"]
+
+_PRIMARY = "tilebench"
+_MANY = ("operator", "backend", "cases", "dtype", "mode")
+
+
+def conf_dir() -> Path:
+    """The folder that holds `config.yaml` and the configuration groups."""
+    import tilebench_core.conf as conf
+
+    return Path(next(iter(conf.__path__)))
+
+
+def _plain(overrides: Sequence[str], key: str) -> list[str] | None:
+    """The values of a plain `key=value` or `key=[a,b]` override, or None if there is none."""
+    values = [item.partition("=")[2] for item in overrides if item.partition("=")[0].lstrip("+") == key]
+    return re.findall(r"[\w.\-]+", values[-1]) if values else None
+
+
+def _register(registry: Registry) -> None:
+    """Hand every operator's configuration and every backend's options to Hydra's ConfigStore, and the primary config."""
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    names = {}
+    for operator in registry.operators.values():
+        names[operator.name] = operator.folder
+        # Axes are handed over as lists: an override such as case_grid.cols=[4096] cannot replace a mapping.
+        node = {**operator.config.raw, "case_grid": operator.config.axes}
+        store.store(group="operator", name=operator.name, node=node, package=f"operators.{operator.folder}")
+        if operator.folder != operator.name:
+            store.store(group="operator", name=operator.folder, node=node, package=f"operators.{operator.folder}")
+    for name, plugin in registry.backends.items():
+        options = plugin.value.Options
+        defaults = asdict(options()) if is_dataclass(options) else {}
+        store.store(group="backend", name=name, node=defaults, package=f"backends.{name}")
+    primary = load_yaml(conf_dir() / "config.yaml")
+    installed = {"operator": list(names), "backend": list(registry.backends)}
+    for entry in primary["defaults"]:
+        if isinstance(entry, dict):
+            for group in entry.keys() & installed.keys():
+                entry[group] = installed[group]
+    primary.setdefault("operators", {})
+    primary.setdefault("backends", {})
+    store.store(name=_PRIMARY, node=primary)
+
+
+def _listed(override: str) -> str:
+    """Read `cases=0,1,3` as a list where a key takes many: without -m a comma cannot mean a sweep."""
+    key, _, value = override.partition("=")
+    return f"{key}=[{value}]" if key in _MANY and "," in value and value[0] not in "[{(" else override
+
+
+def _check_choices(registry: Registry, overrides: Sequence[str]) -> None:
+    """Refuse unknown operators and backends with the nearest match, before Hydra does so in its own words."""
+    for name in _plain(overrides, "operator") or []:
+        if "," not in name:
+            registry.operator(name)
+    for name in _plain(overrides, "backend") or []:
+        registry.backend(name)
+
+
+@contextlib.contextmanager
+def _initialised(registry: Registry) -> Iterator[None]:
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    _register(registry)
+    with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="tilebench"):
+        yield
+
+
+def compose(registry: Registry, overrides: Sequence[str]) -> dict[str, Any]:
+    """Compose the configuration of one run as plain Python values; raise ConfigError in one line."""
+    from hydra import compose as hydra_compose
+    from omegaconf import OmegaConf
+
+    overrides = [_listed(override) for override in overrides]
+    _check_choices(registry, overrides)
+    with _initialised(registry), _translated(registry, overrides):
+        composed = OmegaConf.to_container(hydra_compose(_PRIMARY, list(overrides)), resolve=True, throw_on_missing=True)
+    assert isinstance(composed, dict)
+    return _without_groups({str(key): value for key, value in composed.items()})
+
+
+def _without_groups(composed: dict[str, Any]) -> dict[str, Any]:
+    """Drop what only steered the composition."""
+    return {key: value for key, value in composed.items() if key not in ("hydra", "suite", "experiment")}
+
+
+@contextlib.contextmanager
+def _translated(registry: Registry, overrides: Sequence[str]) -> Iterator[None]:
+    """Turn the errors of Hydra and OmegaConf into one line each, with the nearest key."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        if type(error).__name__ == "MissingMandatoryValue":
+            text = f"Missing mandatory value: {getattr(error, 'full_key', None) or text.split()[-1]}"
+        raise ConfigError(_one_line(text, registry)) from error
+
+
+def _one_line(text: str, registry: Registry) -> str:
+    missing = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
+    if missing:
+        key = missing.group(1)
+        return f"unknown key {key!r}.{nearest(key, _known_keys(registry))} `tilebench run --help` lists the keys"
+    choice = re.search(r"Could not find '(\w+)/([^']+)'", text)
+    if choice:
+        group, name = choice.groups()
+        names = [path.stem for path in (conf_dir() / group).glob("*.yaml")]
+        return f"unknown {group} {name!r}; expected one of {', '.join(sorted(names))}.{nearest(name, names)}"
+    unset = re.search(r"Missing mandatory value: (\S+)", text)
+    if unset:
+        return f"{unset.group(1)} has no value; add {unset.group(1)}=..."
+    return text[:400]
+
+
+def _known_keys(registry: Registry) -> list[str]:
+    """Every key that can be overridden, dotted."""
+    keys = ["operator", "backend", "suite", "experiment"]
+
+    def walk(prefix: str, node: Any) -> None:
+        for key, value in (node or {}).items() if isinstance(node, Mapping) else ():
+            keys.append(f"{prefix}{key}")
+            walk(f"{prefix}{key}.", value)
+
+    primary = load_yaml(conf_dir() / "config.yaml")
+    walk("", {key: value for key, value in primary.items() if key not in ("defaults", "hydra")})
+    for group in ("timing", "tune", "device", "tracking"):
+        keys.append(group)
+        walk(f"{group}.", load_yaml(next((conf_dir() / group).glob("*.yaml"))))
+    for operator in registry.operators.values():
+        walk(f"operators.{operator.folder}.", operator.config.raw)
+    return keys
+
+
+def run_sweep(registry: Registry, overrides: Sequence[str], job: Callable[[dict[str, Any]], int]) -> int:
+    """Run `job` for every combination of a sweep (`-m`) through Hydra's launcher, and return the worst exit status."""
+    import hydra
+    from omegaconf import OmegaConf
+
+    _register(registry)
+
+    def one(config: Any) -> int:
+        composed = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        assert isinstance(composed, dict)
+        try:
+            return job(_without_groups({str(key): value for key, value in composed.items()}))
+        except TilebenchError as error:  # a launcher's process cannot hand our errors back; the status can
+            print(f"tilebench: {error}", file=sys.stderr)
+            return 2
+
+    statuses: list[int] = []
+
+    argv = sys.argv
+    sys.argv = ["tilebench", "--multirun", *overrides]
+    try:
+        with _translated(registry, overrides):
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=_PRIMARY)(
+                lambda config: statuses.append(one(config))
+            )()
+    finally:
+        sys.argv = argv
+    return max(statuses, default=0)

@@ -1,0 +1,119 @@
+"""One run from its composed configuration to its records: what `tilebench run` does, without the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from tilebench_core.campaign import Campaign, open_campaign
+from tilebench_core.compose import conf_dir
+from tilebench_core.config import RunConfig, run_config
+from tilebench_core.device import Device
+from tilebench_core.devices import find_device
+from tilebench_core.environment import backend_versions, capture_environment
+from tilebench_core.plan import CaseTask, make_plan
+from tilebench_core.records import Record
+from tilebench_core.registry import Registry
+from tilebench_core.roofline import ceilings_for
+from tilebench_core.run import Progress, Runner, to_do
+from tilebench_core.worker.session import session_settings
+
+__all__ = ["Job", "execute", "prepare"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is ready to start: its configuration, device, campaign, plan, and the part that is left to do."""
+
+    config: RunConfig
+    composed: Mapping[str, Any]
+    device: Device
+    campaign: Campaign
+    plan: list[CaseTask]
+    left: list[CaseTask]
+    recorded: list[Record]
+    unavailable: Mapping[str, str]
+    versions: Mapping[str, Mapping[str, str]]
+
+
+def prepare(registry: Registry, composed: Mapping[str, Any]) -> Job:
+    """Check everything that can be checked before any work, and plan. Raises RequestError in one line."""
+    config = run_config(composed)
+    device = find_device(config.device.name)
+    chosen = [registry.backend(name) for name in config.backends]
+    unavailable = {}
+    for plugin in chosen:
+        reason = plugin.value().probe(device)
+        if reason is not None:
+            unavailable[plugin.name] = reason
+    versions = backend_versions(chosen)
+    plan = make_plan(registry, config, device, versions, unavailable)
+    campaign = open_campaign(config.results_dir, config.campaign)
+    recorded = campaign.records()
+    left = to_do(plan, recorded, config.rerun)
+    return Job(config, composed, device, campaign, plan, left, recorded, unavailable, versions)
+
+
+@contextmanager
+def device_lock(device: Device, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of a GPU: jobs on one GPU queue and never share it. A CPU needs no lock."""
+    if not device.is_gpu:
+        yield
+        return
+    import tempfile
+
+    path = Path(tempfile.gettempdir()) / f"tilebench-{device.uuid}.lock"
+    lock = FileLock(path, mode=0o666)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        waiting(f"waiting for {device.name}: another job holds {path}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def worker_environment(registry: Registry, config: RunConfig, device: Device) -> dict[str, str]:
+    """The environment of a worker: the device it may see, and what the backends need before they are imported."""
+    environment = {"PYTHONUNBUFFERED": "1"}
+    if device.is_gpu:
+        environment["CUDA_VISIBLE_DEVICES"] = device.uuid
+    for name, options in config.backends.items():
+        value = registry.backend(name).value
+        environment.update(value(value.Options(**dict(options or {}))).environment(device))
+    return environment
+
+
+def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str], None]) -> list[Record]:
+    """Run what is left of the job; return the records of this run. Everything is on disk when it returns."""
+    job.campaign.describe(
+        capture_environment(job.device, [registry.backend(name) for name in job.config.backends]), job.composed
+    )
+    if not job.left:
+        return []
+    device = job.device
+    ceilings = ceilings_for(device.name, conf_dir() / "device") if device.is_gpu else None
+    if device.is_gpu and ceilings is None:
+        say(f"no ceilings are known for {device.name}: roofline figures stay empty; `tilebench peaks` measures them")
+    environment = worker_environment(registry, job.config, device)
+    if device.is_gpu and job.config.precompile:
+        from tilebench_core.precompile import precompile
+
+        precompile(job.left, job.config, device, environment, job.campaign.log_path, say)
+    with device_lock(device, say):
+        worker_device = Device(**{**device.__dict__, "index": 0})
+        runner = Runner(
+            campaign=job.campaign,
+            settings=session_settings(job.config, worker_device, ceilings, str(job.campaign.folder)),
+            environment=environment,
+            progress=progress,
+            recycle_after=job.config.worker.recycle_after,
+        )
+        return runner.run(job.left)

@@ -103,12 +103,20 @@ def synthetic_records(shape: Shape = Shape()) -> list[Record]:
                         ordered = sorted(samples)
                         records.append(
                             replace(
-                                base, samples_us=samples, median_us=ordered[len(ordered) // 2],
-                                mean_us=sum(samples) / len(samples), min_us=ordered[0],
-                                p10_us=ordered[len(ordered) // 10], p90_us=ordered[len(ordered) * 9 // 10],
-                                roofline_us=roofline, activities=1, compile_s=0.4, registers=64,
-                                config={"BLOCK": 1024, "num_warps": 4}, config_source=mode,
-                            )  # fmt: skip
+                                base,
+                                samples_us=samples,
+                                median_us=ordered[len(ordered) // 2],
+                                mean_us=sum(samples) / len(samples),
+                                min_us=ordered[0],
+                                p10_us=ordered[len(ordered) // 10],
+                                p90_us=ordered[len(ordered) * 9 // 10],
+                                roofline_us=roofline,
+                                activities=1,
+                                compile_s=0.4,
+                                registers=64,
+                                config={"BLOCK": 1024, "num_warps": 4},
+                                config_source=mode,
+                            )
                         )
     return records
 

@@ -70,6 +70,12 @@ class View:
         return Contestant(record.backend, record.mode, provider)
 
     @cached_property
+    def present(self) -> tuple[Contestant, ...]:
+        """The contestants that have at least one valid record here."""
+        found = {who for point in self.points for who in point.valid}
+        return tuple(who for who in self.contestants if who in found)
+
+    @cached_property
     def devices(self) -> tuple[str, ...]:
         """The devices that have at least one valid record."""
         return tuple(sorted({point.device for point in self.points}))
@@ -162,4 +168,5 @@ def view_of(records: Iterable[Record]) -> View:
             Point(operator, first.category, dtype, first.case_index, first.params, device, clock, cache, valid)
         )
     points.sort(key=lambda p: (p.operator, p.dtype, p.device, p.clock, p.cache, p.index))
-    return View(grid, tuple(sorted(seen)), tuple(points), ambiguous)
+    order = sorted(seen, key=lambda who: (who.backend != "torch", not who.backend.startswith("torch"), who))
+    return View(grid, tuple(order), tuple(points), ambiguous)

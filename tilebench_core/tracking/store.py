@@ -20,6 +20,7 @@ from tilebench_core.tracking.series import Step, clip
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
     from mlflow.tracking import MlflowClient
 
 __all__ = ["CAMPAIGN_TAG", "SERIES_TAG", "Store", "open_store"]
@@ -42,8 +43,10 @@ _QUIET = {
 class Store:
     """An open MLflow store. A SQLite store is written by one process at a time, which waits for the others."""
 
-    def __init__(self, client: MlflowClient, experiment_id: str, lock: FileLock | None) -> None:
+    def __init__(self, client: MlflowClient, experiment_id: str, lock: FileLock | None, uri: str | None) -> None:
         self._client = client
+        self._uri = uri
+        self._places: dict[str, str] = {}
         self._lock = lock
         self.experiment_id = experiment_id
 
@@ -67,7 +70,17 @@ class Store:
         tags = {key: clip(value, 4900) for key, value in tags.items() if value}
         if parent:
             tags["mlflow.parentRunId"] = parent
-        return str(self._client.create_run(self.experiment_id, start_ms, tags, name).info.run_id)
+        info = self._client.create_run(self.experiment_id, start_ms, tags, name).info
+        self._places[info.run_id] = info.artifact_uri
+        return str(info.run_id)
+
+    def _artifacts(self, run_id: str) -> ArtifactRepository:
+        """Where the run's files go; remembered, since asking for it costs as much as sending them."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        if run_id not in self._places:
+            self._places[run_id] = self._client.get_run(run_id).info.artifact_uri
+        return get_artifact_repository(self._places[run_id], tracking_uri=self._uri)
 
     def log(self, run_id: str, params: Mapping[str, str], steps: Sequence[Step], summary: Mapping[str, float]) -> None:
         """Log parameters (cut to what MLflow takes), the steps of metrics, and single values."""
@@ -86,14 +99,14 @@ class Store:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in texts.items():
                 (Path(folder) / name).write_text(text, encoding="utf-8")
-            self._client.log_artifacts(run_id, folder)
+            self._artifacts(run_id).log_artifacts(folder)  # type: ignore[no-untyped-call]  # MLflow's
 
     def attach(self, run_id: str, path: Path, folder: str | None = None) -> None:
         """Attach a file, or all files of a folder."""
         if path.is_dir():
-            self._client.log_artifacts(run_id, str(path), folder)
+            self._artifacts(run_id).log_artifacts(str(path), folder)  # type: ignore[no-untyped-call]  # MLflow's
         else:
-            self._client.log_artifact(run_id, str(path), folder)
+            self._artifacts(run_id).log_artifact(str(path), folder)  # type: ignore[no-untyped-call]  # MLflow's
 
     def finish(self, run_id: str, *, good: bool = True) -> None:
         """End the run as FINISHED or FAILED."""
@@ -182,7 +195,7 @@ def open_store(options: TrackingOptions) -> Iterator[Store]:
 
             client = MlflowClient(tracking_uri=options.uri)
             experiment_id = _experiment(client, options)
-        yield Store(client, experiment_id, lock)
+        yield Store(client, experiment_id, lock, options.uri)
 
 
 def _experiment(client: MlflowClient, options: TrackingOptions) -> str:

@@ -34,7 +34,7 @@ def absent_gpu() -> Iterator[None]:
         return
     if _DRIVER_MODULE not in sys.modules:
         sys.modules[_DRIVER_MODULE] = _driver_without_device()
-    with mock.patch.object(torch.cuda, "current_stream", lambda device=None: 0):
+    with mock.patch.object(torch.cuda, "current_stream", return_value=0):
         yield
 
 

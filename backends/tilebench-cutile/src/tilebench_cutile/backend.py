@@ -75,9 +75,7 @@ class CutileBackend(Backend):
         seconds = time.perf_counter() - start
         arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
         with translated_errors():
-            return Compilation(
-                seconds=seconds, launches=tuple(compiled_launch(launch, arch) for launch in launches)
-            )
+            return Compilation(seconds=seconds, launches=tuple(compiled_launch(launch, arch) for launch in launches))
 
     def compile_for(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> Compilation:
         """See `Backend.compile_for`. `run` is called with `ct.launch` replaced, so it computes nothing."""

@@ -32,10 +32,9 @@ class translated_errors:
 
 def _summary(error: Any) -> str:
     """The message of a TileError and the kernel's source line. (Its own `str` fails where a location is incomplete.)"""
-    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].startswith("Return code"):
-        lines = lines[1:]
-    return f"{type(error).__name__}: {' '.join(lines)[:600]}{_where(error.loc)}"
+    lines = [line.strip() for line in error.message.splitlines()]
+    told = [line for line in lines if line and not line.startswith(("Return code", "Unknown location"))]
+    return f"{type(error).__name__}: {' '.join(told or lines)[:600]}{_where(error.loc)}"
 
 
 def _where(location: Any) -> str:

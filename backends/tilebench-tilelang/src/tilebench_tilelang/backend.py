@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from tilebench_core import Backend, Compilation, Config, Device, DeviceOutOfMemory, Kernel, LaunchError
+from tilebench_core import Backend, Compilation, CompileError, Config, Device, DeviceOutOfMemory, Kernel, LaunchError
 from tilebench_core.errors import BackendError
 
 __all__ = ["TilelangBackend", "TilelangOptions"]
@@ -21,12 +21,12 @@ __all__ = ["TilelangBackend", "TilelangOptions"]
 class TilelangOptions:
     """Where compiled kernels are kept between processes, and how far an offline compilation goes.
 
-    `cache_dir` is TileLang's disk cache; empty means its own default. With `assemble`, a compilation for an absent GPU
-    includes nvcc's, if there is an nvcc: slower, and it reports registers and spills.
+    `cache_dir` is TileLang's disk cache; empty means its own default. A compilation for an absent GPU ends with the CUDA
+    source; with `assemble`, nvcc makes a binary of it, which takes seconds and tells registers and spills.
     """
 
     cache_dir: str = ""
-    assemble: bool = True
+    assemble: bool = False
 
 
 class TilelangBackend(Backend):
@@ -48,7 +48,7 @@ class TilelangBackend(Backend):
                 "python -m tilebench_core.testing.compile_check OPERATOR tilelang"
             )
         if device.capability < (8, 0):
-            return f"TileLang kernels need compute capability 8.0 or newer, {device.name} has {device.arch}: use another GPU"
+            return f"TileLang needs compute capability 8.0 or newer, {device.name} has {device.arch}: use another GPU"
         if nvcc() is None:
             return (
                 "TileLang compiles with nvcc, which is not in $CUDA_HOME/bin, on PATH or in /usr/local/cuda/bin: "
@@ -103,9 +103,10 @@ class TilelangBackend(Backend):
         from tilebench_tilelang.toolchain import cplus_compiler, nvcc
 
         quiet()
-        assemble = self.options.assemble and nvcc() is not None and cplus_compiler() is not None
+        if self.options.assemble and (nvcc() is None or cplus_compiler() is None):
+            raise CompileError("assemble=true needs nvcc and a C++ compiler: install them, or set assemble=false")
         start = time.perf_counter()
-        with translated_errors(), absent_gpu(arch, assemble) as launches:
+        with translated_errors(), absent_gpu(arch, self.options.assemble) as launches:
             kernel.run(*inputs, **config)
         return Compilation(seconds=time.perf_counter() - start, launches=tuple(launches))
 
@@ -130,7 +131,7 @@ class TilelangBackend(Backend):
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn what `run` raises outside TileLang into our errors; what TileLang raises has been turned where it happened."""
+    """Turn what `run` raises outside TileLang into our errors; TileLang's own have been turned where they happened."""
     import torch
 
     from tilebench_tilelang.errors import one_line

@@ -14,7 +14,7 @@ _FRAME_BYTES = 0x1104
 
 @dataclass(frozen=True, kw_only=True)
 class KernelUse:
-    """What one kernel of a cubin uses. `frame_bytes` is a thread's local memory: spills, and arrays indexed at run time."""
+    """What one kernel uses. `frame_bytes` is a thread's local memory: spills, and arrays indexed at run time."""
 
     registers: int
     shared_bytes: int

@@ -11,7 +11,7 @@ __all__ = ["cplus_compiler", "nvcc"]
 
 
 def nvcc() -> str | None:
-    """Return the path of nvcc: of $CUDA_HOME or $CUDA_PATH, on PATH, of the package nvidia-cuda-nvcc, of /usr/local/cuda."""
+    """Return nvcc's path: in $CUDA_HOME or $CUDA_PATH, on PATH, in the package nvidia-cuda-nvcc, in /usr/local/cuda."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home is not None:
         return _existing(Path(home) / "bin" / "nvcc")

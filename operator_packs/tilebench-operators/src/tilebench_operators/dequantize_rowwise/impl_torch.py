@@ -1,4 +1,4 @@
-"""Rowwise dequantisation in PyTorch: the product is rounded to fp16 as it is written, with no fp32 matrix in between."""
+"""Rowwise dequantisation in PyTorch: the product is rounded to fp16 as it is written, without an fp32 matrix."""
 
 import torch
 from tilebench_core import Kernel

@@ -1,4 +1,4 @@
-"""Rowwise dequantisation in Triton: a program takes one chunk of one row, so that its scale is a scalar.
+"""Rowwise dequantisation in Triton: a program takes a tile of a few rows and reads one scale for each.
 
 A thread gets eight elements: 16 bytes of the fp16 output, which is two thirds of the traffic, in one store. With
 sixteen (16 bytes of the int8 input as well) the values would have to change threads between load and store.
@@ -8,9 +8,6 @@ import torch
 import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel
-
-ELEMENTS_PER_THREAD = 8
-WARP_THREADS = 32
 
 
 @triton.jit

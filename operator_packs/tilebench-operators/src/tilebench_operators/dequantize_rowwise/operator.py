@@ -1,6 +1,6 @@
 """Rowwise dequantisation: y[r, c] = state_x[r]·x[r, c] / 127.
 
-Inputs: x [rows, cols], int8, uniform in [-128, 126]; state_x [rows], fp32, uniform in [0, 10), the rows' largest values.
+Inputs: x [rows, cols], int8, uniform in [-128, 126]; state_x [rows], fp32, uniform in [0, 10), the rows' maxima.
 Output: y [rows, cols], fp16; the arithmetic is fp32. F = 2·rows·cols, Q = 3·rows·cols + 4·rows.
 """
 

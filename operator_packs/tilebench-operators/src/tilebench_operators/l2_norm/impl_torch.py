@@ -7,12 +7,11 @@ from tilebench_core import Kernel
 def run(x: torch.Tensor, eps: float) -> torch.Tensor:
     """Return x [1, rows, K] over the square root of (the sum of squares of its last axis + eps).
 
-    `vector_norm` reads x once and accumulates in fp32, and the product rounds once: two passes over x. A sum of
-    squares spelled out would write x² first. The norm is squared again to add eps, on [1, rows, 1] only.
+    `vector_norm` reads x once and accumulates in fp32, where a sum of squares spelled out would write x² first. The
+    factor is [1, rows, 1], computed in fp32 and cast, so that the product reads and writes x's own type.
     """
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-    # A [1, rows, 1] fp32 factor would make the product fp32; `out` rounds it where it is computed.
-    return torch.mul(x, torch.rsqrt(norm.square_().add_(eps)), out=torch.empty_like(x))
+    return x * norm.square_().add_(eps).rsqrt_().to(x.dtype)
 
 
 KERNEL = Kernel(run=run)

@@ -13,9 +13,7 @@ from tilebench_operators._rows import fits_on_chip, row_default, row_space
 
 
 @triton.jit
-def rows_kernel(
-    x_ptr, y_ptr, rows, cols, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr
-):
+def rows_kernel(x_ptr, y_ptr, rows, cols, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr):
     """One program, ROWS rows: x and y point to [rows, cols]; CHUNKS·BLOCK >= cols."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     start = row.to(tl.int64) * cols
@@ -55,10 +53,8 @@ def long_row_kernel(x_ptr, y_ptr, cols, eps, BLOCK: tl.constexpr):
         tl.store(y_ptr + start + columns, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
-def run(
-    x: torch.Tensor, eps: float, *, ROWS: int, BLOCK: int, num_warps: int
-) -> torch.Tensor:
-    """Return x [1, rows, K] over the root sum of squares of its last axis, scaled by weight [K], like x."""
+def run(x: torch.Tensor, eps: float, *, ROWS: int, BLOCK: int, num_warps: int) -> torch.Tensor:
+    """Return x [1, rows, K] over the square root of (the sum of squares of its last axis + eps), like x."""
     cols = x.shape[-1]
     rows = x.numel() // cols
     y = torch.empty_like(x)

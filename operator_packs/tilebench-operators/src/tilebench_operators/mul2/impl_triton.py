@@ -14,10 +14,9 @@ def mul2_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)
     if x.dtype.is_floating():
-        y = (x.to(tl.float32) * 2.0).to(x.dtype)
-    else:
-        y = x * 2  # stays int8: a literal takes the tensor's type
-    tl.store(y_ptr + offsets, y, mask=mask)
+        x = x.to(tl.float32)
+    y = x * 2  # int8 stays int8: a literal takes the tensor's type
+    tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 def run(x: torch.Tensor, *, BLOCK: int, num_warps: int) -> torch.Tensor:

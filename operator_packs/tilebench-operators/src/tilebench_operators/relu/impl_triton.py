@@ -14,12 +14,9 @@ def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)
     if x.dtype.is_floating():
-        wide = x.to(tl.float32)
-        # NaN is not below zero, so it passes through; tl.maximum would turn it into 0.
-        y = tl.where(wide < 0.0, 0.0, wide).to(x.dtype)
-    else:
-        y = tl.maximum(x, 0)
-    tl.store(y_ptr + offsets, y, mask=mask)
+        x = x.to(tl.float32)
+    y = tl.where(x < 0, 0, x)  # NaN is not below zero, so it passes through; tl.maximum would turn it into 0
+    tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 def run(x: torch.Tensor, *, BLOCK: int, num_warps: int) -> torch.Tensor:

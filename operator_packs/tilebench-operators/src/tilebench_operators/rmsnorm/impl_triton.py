@@ -58,9 +58,7 @@ def long_row_kernel(x_ptr, weight_ptr, y_ptr, cols, eps, BLOCK: tl.constexpr):
         tl.store(y_ptr + start + columns, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
-def run(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, *, ROWS: int, BLOCK: int, num_warps: int
-) -> torch.Tensor:
+def run(x: torch.Tensor, weight: torch.Tensor, eps: float, *, ROWS: int, BLOCK: int, num_warps: int) -> torch.Tensor:
     """Return x [1, rows, K] over the root mean square of its last axis, scaled by weight [K], like x."""
     cols = weight.numel()
     rows = x.numel() // cols

@@ -1,14 +1,14 @@
 """Stream-K matrix multiplication in Triton: whole waves of tiles, and one wave split along k.
 
-With T tiles and P programs, one per multiprocessor, the T mod P tiles of the incomplete wave become one list of k steps,
-which is cut into P equal ranges. Two launches:
+With T tiles and P programs, one per multiprocessor, the T mod P tiles of the incomplete wave become one list of k
+steps, which is cut into P equal ranges. Two launches:
 1. every program sums its range, which touches one or two tiles, into fp32 pieces of a workspace;
 2. every program adds up some strips of the split tiles, then computes whole tiles: their number is a multiple of P.
-Only the split tiles pass through fp32 memory, and no atomics are needed, so results are reproducible. A nearly full last
-wave is not split: the pieces' traffic would cost more than the idle multiprocessors.
+Only the split tiles pass through fp32 memory, and no atomics are needed, so results are reproducible. A nearly full
+last wave is not split: the pieces' traffic would cost more than the idle multiprocessors.
 
-Hopper's tensor cores read TF32 operands from shared memory only with k innermost; with TRANSPOSE_B a first kernel writes
-b's transpose, inside the call.
+Hopper's tensor cores read TF32 operands from shared memory only with k innermost; with TRANSPOSE_B a first kernel
+writes b's transpose, inside the call.
 """
 
 import torch
@@ -18,6 +18,15 @@ from tilebench_core import Case, Config, Kernel, multiprocessors
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 SPLIT_BELOW = 0.75  # of a wave
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def multiply(a, b, accumulator):
+    """accumulator + a·b in fp32; fp32 operands as TF32."""
+    if INTERPRETED and a.dtype == tl.bfloat16:  # Triton's interpreter can't multiply bf16 matrices
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, b, accumulator, input_precision="tf32")
 
 
 @triton.jit
@@ -73,7 +82,7 @@ def split_kernel(
             for step in range(first % STEPS, first % STEPS + last - first):
                 a = a_desc.load([i * BM, step * BK])
                 b = tl.trans(b_desc.load([j * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, j * BN])
-                accumulator = tl.dot(a, b, accumulator, input_precision="tf32")
+                accumulator = multiply(a, b, accumulator)
             tl.store(pieces_ptr + (program * 2 + piece).to(tl.int64) * (BM * BN) + offsets, accumulator)
 
 
@@ -109,7 +118,7 @@ def whole_kernel(
         for step in range(STEPS):
             a = a_desc.load([i * BM, step * BK])
             b = tl.trans(b_desc.load([j * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, j * BN])
-            accumulator = tl.dot(a, b, accumulator, input_precision="tf32")
+            accumulator = multiply(a, b, accumulator)
         # The tile leaves in two halves: the staging buffer shrinks, which makes room for another stage of operands.
         left, right = tl.split(tl.permute(tl.reshape(accumulator, [BM, 2, BN // 2]), [0, 2, 1]))
         c_desc.store([i * BM, j * BN], left.to(c_desc.dtype))
@@ -128,7 +137,7 @@ def pointer_kernel(a_ptr, b_ptr, c_ptr, m, n, k, BM: tl.constexpr, BN: tl.conste
         a = tl.load(a_ptr + rows * k + inner, mask=(rows < m) & (inner < k), other=0.0)
         b_rows = inner[:, None].to(tl.int64)
         b = tl.load(b_ptr + b_rows * n + columns, mask=(b_rows < k) & (columns < n), other=0.0)
-        accumulator = tl.dot(a, b, accumulator, input_precision="tf32")
+        accumulator = multiply(a, b, accumulator)
     c = accumulator.to(c_ptr.dtype.element_ty)
     tl.store(c_ptr + rows * n + columns, c, mask=(rows < m) & (columns < n))
 

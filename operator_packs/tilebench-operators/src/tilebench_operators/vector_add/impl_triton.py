@@ -15,10 +15,10 @@ def add_kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + offsets, mask=mask)
     y = tl.load(y_ptr + offsets, mask=mask)
     if x.dtype.is_floating():  # bf16 and fp16 are added in fp32 and rounded once, as PyTorch does
-        z = (x.to(tl.float32) + y.to(tl.float32)).to(x.dtype)
-    else:
-        z = x + y
-    tl.store(z_ptr + offsets, z, mask=mask)
+        x = x.to(tl.float32)
+        y = y.to(tl.float32)
+    z = x + y
+    tl.store(z_ptr + offsets, z.to(z_ptr.dtype.element_ty), mask=mask)
 
 
 def run(x: torch.Tensor, y: torch.Tensor, *, BLOCK: int, num_warps: int) -> torch.Tensor:

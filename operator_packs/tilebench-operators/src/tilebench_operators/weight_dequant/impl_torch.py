@@ -1,4 +1,4 @@
-"""Blockwise dequantisation in PyTorch: where T divides the matrix, one product of views, broadcast within each block."""
+"""Blockwise dequantisation in PyTorch: where T divides the matrix, one product of views, broadcast in each block."""
 
 import torch
 from tilebench_core import Kernel

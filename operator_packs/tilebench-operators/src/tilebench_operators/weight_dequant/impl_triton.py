@@ -7,11 +7,12 @@ from tilebench_core import Case, Config, Kernel
 
 
 @triton.jit
-def dequantize_kernel(x_ptr, s_ptr, y_ptr, M, N, T, ROWS: tl.constexpr, COLS: tl.constexpr):
+def dequantize_kernel(x_ptr, s_ptr, y_ptr, M, N, T: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
     """One program, one tile of ROWS × COLS: x, y [M, N]; s [⌈M/T⌉, ⌈N/T⌉].
 
     A scale block has ⌈T/ROWS⌉ × ⌈T/COLS⌉ tiles; the last of a row or column of tiles may reach over its block's end,
-    where the next block's scale holds, and is masked there.
+    where the next block's scale holds, and is masked there. T is a constant of the compiled kernel: it belongs to the
+    quantisation format, and divisions by it become shifts.
     """
     tiles_down = tl.cdiv(T, ROWS)
     tiles_across = tl.cdiv(T, COLS)
@@ -38,7 +39,7 @@ def run(
     Y = torch.empty_like(X)
     # The tiles of a row of blocks are neighbours in the grid, so that programs that run together read whole rows.
     grid = (triton.cdiv(N, T) * triton.cdiv(T, COLS), triton.cdiv(M, T) * triton.cdiv(T, ROWS))
-    dequantize_kernel[grid](X, S, Y, M, N, T, ROWS=ROWS, COLS=COLS, num_warps=num_warps)
+    dequantize_kernel[grid](X, S, Y, M, N, T=T, ROWS=ROWS, COLS=COLS, num_warps=num_warps)
     return Y
 
 

@@ -1,0 +1,178 @@
+"""Matrix multiplication in TileLang: a block computes one tile; TMA fills a ring of stages, WGMMA empties it.
+
+On Hopper the compiler splits a pipelined block into a warp group that loads and others that multiply. Hopper's tensor
+cores read fp8 and TF32 operands from shared memory only with k innermost, but b [K, N] has n innermost: for these two a
+first kernel writes b's transpose, inside the call. Otherwise T.gemm falls back to the instructions of Ampere.
+"""
+
+import tilelang
+import tilelang.language as T
+import torch
+from tilebench_core import Case, Config, Kernel
+
+# What operands are to T.gemm: float32 as such would be multiplied by Ampere's instructions, on Hopper too.
+OPERAND = {torch.float32: T.tfloat32}
+
+
+@tilelang.jit
+def transpose_kernel(dtype: torch.dtype, TILE: int, threads: int):
+    """t = b transposed; b [K, N], t [N, K]. A tile turns around in shared memory."""
+    K, N = T.dynamic("K"), T.dynamic("N")
+    VEC = 4 // dtype.itemsize  # elements of a word of a bank: fp8 is read and written four at a time
+
+    @T.prim_func
+    def transpose(b: T.Tensor((K, N), dtype), t: T.Tensor((N, K), dtype)):
+        with T.Kernel(T.ceildiv(N, TILE), T.ceildiv(K, TILE), threads=threads) as (bn, bk):
+            T.assume(N % VEC == 0)
+            T.assume(K % VEC == 0)
+            tile = T.alloc_shared((TILE, TILE + VEC), dtype)  # padded: a column's words lie in different banks
+            for k, n in T.Parallel(TILE, TILE):
+                if bk * TILE + k < K and bn * TILE + n < N:
+                    tile[k, n] = b[bk * TILE + k, bn * TILE + n]
+            for n, word in T.Parallel(TILE, TILE // VEC):
+                column = T.alloc_local((VEC,), dtype)
+                for v in T.unroll(VEC):
+                    column[v] = tile[word * VEC + v, n]
+                if bn * TILE + n < N and bk * TILE + word * VEC < K:
+                    for v in T.vectorized(VEC):
+                        t[bn * TILE + n, bk * TILE + word * VEC + v] = column[v]
+
+    return transpose
+
+
+@tilelang.jit
+def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int, turned: bool):
+    """c = a·b; a [M, K], c [M, N], b [K, N] or, if turned, [N, K]. Loads beyond the edge give zeros."""
+    M, N, K = T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
+    operand = OPERAND.get(dtype, dtype)
+
+    @T.prim_func
+    def matmul(
+        a: T.Tensor((M, K), operand),
+        b: T.Tensor((N, K) if turned else (K, N), operand),
+        c: T.Tensor((M, N), dtype),
+    ):
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+            a_tile = T.alloc_shared((BM, BK), operand)
+            b_tile = T.alloc_shared((BN, BK) if turned else (BK, BN), operand)
+            c_tile = T.alloc_shared((BM, BN), dtype)
+            total = T.alloc_fragment((BM, BN), T.float32)
+            T.use_swizzle(GROUP)  # neighbours in time are neighbours in the matrix, and share operands in the L2 cache
+            T.clear(total)
+            for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
+                T.copy(a[bm * BM, step * BK], a_tile)
+                if turned:
+                    T.copy(b[bn * BN, step * BK], b_tile)
+                else:
+                    T.copy(b[step * BK, bn * BN], b_tile)
+                T.gemm(a_tile, b_tile, total, transpose_B=turned)
+            # Through shared memory, so that the tile leaves by TMA, which drops what lies outside.
+            T.copy(total, c_tile)
+            T.copy(c_tile, c[bm * BM, bn * BN])
+
+    return matmul
+
+
+@tilelang.jit
+def fp8_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int):
+    """The same for fp8, b [N, K]. Hopper's tensor cores add fp8 products with about 14 bits, so each BK of them is
+    summed apart and then added in fp32."""
+    M, N, K = T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
+
+    @T.prim_func
+    def matmul_fp8(a: T.Tensor((M, K), dtype), b: T.Tensor((N, K), dtype), c: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+            a_tile = T.alloc_shared((BM, BK), dtype)
+            b_tile = T.alloc_shared((BN, BK), dtype)
+            c_tile = T.alloc_shared((BM, BN), dtype)
+            part = T.alloc_fragment((BM, BN), T.float32)
+            total = T.alloc_fragment((BM, BN), T.float32)
+            T.use_swizzle(GROUP)
+            T.clear(total)
+            for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
+                T.copy(a[bm * BM, step * BK], a_tile)
+                T.copy(b[bn * BN, step * BK], b_tile)
+                T.gemm(a_tile, b_tile, part, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(BM, BN):
+                    total[i, j] += part[i, j]
+            for i, j in T.Parallel(BM, BN):
+                total[i, j] = T.clamp(total[i, j], -448, 448)
+            T.copy(total, c_tile)
+            T.copy(c_tile, c[bm * BM, bn * BN])
+
+    return matmul_fp8
+
+
+@tilelang.jit
+def unaligned_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, threads: int):
+    """The same product for rows that TMA can't address: their pitch is no multiple of 16 bytes."""
+    M, N, K = T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
+    wide = T.float16 if dtype.itemsize == 1 else dtype  # holds every fp8 number exactly
+    operand = T.tfloat32 if dtype == torch.float32 else wide
+
+    @T.prim_func
+    def matmul_unaligned(a: T.Tensor((M, K), dtype), b: T.Tensor((K, N), dtype), c: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+            a_tile = T.alloc_shared((BM, BK), wide)
+            b_tile = T.alloc_shared((BK, BN), wide)
+            total = T.alloc_fragment((BM, BN), T.float32)
+            T.clear(total)
+            for step in T.serial(T.ceildiv(K, BK)):
+                for i, j in T.Parallel(BM, BK):
+                    inside = bm * BM + i < M and step * BK + j < K
+                    a_tile[i, j] = T.if_then_else(inside, T.cast(a[bm * BM + i, step * BK + j], wide), T.cast(0, wide))
+                for i, j in T.Parallel(BK, BN):
+                    inside = step * BK + i < K and bn * BN + j < N
+                    b_tile[i, j] = T.if_then_else(inside, T.cast(b[step * BK + i, bn * BN + j], wide), T.cast(0, wide))
+                T.gemm(a_tile, b_tile, total)
+            for i, j in T.Parallel(BM, BN):
+                if bm * BM + i < M and bn * BN + j < N:
+                    value = T.clamp(total[i, j], -448, 448) if dtype.itemsize == 1 else total[i, j]
+                    c[bm * BM + i, bn * BN + j] = T.cast(value, dtype)
+
+    return matmul_unaligned
+
+
+def run(
+    a: torch.Tensor, b: torch.Tensor, *, BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int
+) -> torch.Tensor:
+    """Return c = a·b in the operands' dtype; a [M, K], b [K, N], c [M, N]."""
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty([M, N], dtype=a.dtype, device=a.device)
+    size = a.element_size()
+    if K * size % 16 or N * size % 16:
+        unaligned_kernel(a.dtype, 64, 64, 32, 128)(a, b, c)
+        return c
+    turned = a.dtype != torch.float16
+    if turned:
+        t = torch.empty([N, K], dtype=b.dtype, device=b.device)
+        transpose_kernel(b.dtype, 64 if size > 1 else 128, 256)(b, t)
+        b = t
+    if size == 1:
+        fp8_kernel(a.dtype, BM, BN, BK, GROUP, stages, threads)(a, b, c)
+    else:
+        matmul_kernel(a.dtype, BM, BN, BK, GROUP, stages, threads, turned)(a, b, c)
+    return c
+
+
+def _config(BM: int, BN: int, BK: int, stages: int, threads: int, GROUP: int = 8) -> Config:
+    return {"BM": BM, "BN": BN, "BK": BK, "GROUP": GROUP, "stages": stages, "threads": threads}
+
+
+def default(case: Case) -> Config:
+    # Two warp groups multiply. fp8 holds two accumulators, so its tile is half as large.
+    depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
+    return _config(128, 128, depth, 4, 256) if case.dtype == "fp8_e4m3" else _config(128, 256, depth, 4, 256)
+
+
+def space(case: Case) -> list[Config]:
+    depth = 128 // case.dtype_size
+    shapes = [(128, 128, 4, 128), (128, 128, 4, 256), (128, 128, 6, 256), (256, 128, 3, 256)]
+    if case.dtype != "fp8_e4m3":
+        shapes += [(128, 256, 3, 256), (128, 256, 4, 256), (256, 128, 4, 256)]
+    return [
+        _config(bm, bn, depth, stages, threads, group) for bm, bn, stages, threads in shapes for group in (4, 8, 16)
+    ]
+
+
+KERNEL = Kernel(run=run, default=default, space=space)

@@ -1,0 +1,156 @@
+"""Figures as PNG files, with matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilebench_core.analysis.campaign import Campaign, load_campaign
+from tilebench_core.analysis.points import Contestant, view_of
+from tilebench_core.figures.lines import Figure, figures_of
+from tilebench_core.figures.palette import Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["STYLE", "draw_figures", "human", "plot", "tick_label", "write_figures"]
+
+STYLE: Any = {  # matplotlib's stubs list every key
+
+    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False, "legend.fontsize": 9, "svg.fonttype": "none",
+    "pdf.fonttype": 42, "figure.dpi": 100, "savefig.bbox": "tight", "axes.titlesize": 11, "axes.titleweight": "bold",
+    "axes.edgecolor": "#888888",
+}  # fmt: skip
+
+
+def human(value: float) -> str:
+    """A number as people write it on an axis: 4096, 16k, 1.5M, 0.02."""
+    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            divisor = 1e3 if suffix == "k" else limit
+            return f"{value / divisor:.3g}{suffix}"
+    return f"{value:.4g}"
+
+
+def tick_label(value: float, label: str = "") -> str:
+    """Like `human`; a swept parameter that is a multiple of 1,024 is written in Ki and Mi."""
+    if value >= 8192 and value % 1024 == 0 and "byte" not in label:
+        return f"{value / 2**20:g}Mi" if value % 2**20 == 0 else f"{value / 2**10:g}Ki"
+    return human(value)
+
+
+def _subs(spread: float) -> tuple[float, ...]:
+    """Which multiples of each power of ten carry a label, for an axis from a to a·spread."""
+    if spread < 4:
+        return (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+    return (1.0, 2.0, 5.0) if spread < 300 else (1.0,)
+
+
+def plot(axes: Axes, figure: Figure, style: Mapping[Contestant, Look]) -> None:
+    """Draw a figure's lines, reference and roof into `axes`."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    scattered = figure.name == "roofline"
+    for line in figure.lines:
+        look = style[line.contestant]
+        axes.plot(
+            line.x, line.y, color=look.colour, marker=look.marker, markersize=4.5, label=line.contestant.label,
+            linewidth=0.0 if scattered else 1.5, linestyle="-" if look.solid else (0, (4, 2)),
+            markerfacecolor=look.colour if look.solid else "white", markeredgewidth=1.2,
+        )  # fmt: skip
+    if figure.roof:
+        axes.plot(*zip(*figure.roof, strict=True), color="#888888", linewidth=1.4, zorder=1, label="roof")
+    if figure.reference is not None:
+        axes.axhline(figure.reference, color="#888888", linewidth=1.0, linestyle=":", zorder=1)
+    xs = sorted({x for line in figure.lines for x in line.x})
+    if figure.log_x:
+        axes.set_xscale("log")
+        if scattered:
+            span = [*xs, *(x for x, _ in figure.roof)]
+            axes.xaxis.set_major_locator(LogLocator(subs=_subs(max(span) / min(span)), numticks=12))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.xaxis.set_major_locator(FixedLocator(_spread(xs, 7)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value, figure.x_label)))
+            axes.xaxis.set_minor_locator(NullLocator())
+    if figure.log_y:
+        values = [y for line in figure.lines for y in line.y] + [y for _, y in figure.roof]
+        values += [figure.reference] if figure.reference else []
+        axes.set_yscale("log")
+        axes.set_ylim(min(values) / 1.12, max(values) * 1.12)
+        axes.yaxis.set_major_locator(LogLocator(subs=_subs(max(values) / min(values)), numticks=12))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(figure.x_label)
+    axes.set_ylabel(figure.y_label)
+
+
+def _spread(xs: list[float], most: int) -> list[float]:
+    """At most about `most` of the values that keep a distance on a logarithmic axis, so that labels do not touch."""
+    if len(xs) < 2 or xs[0] <= 0:
+        return xs
+    gap = math.log(xs[-1] / xs[0]) / most
+    kept = [xs[-1]]
+    for x in reversed(xs[:-1]):
+        if math.log(kept[-1] / x) >= gap:
+            kept.append(x)
+    return kept
+
+
+def draw_figures(
+    figures: Iterable[Figure], heading: str, style: Mapping[Contestant, Look], folder: Path, formats: Iterable[str]
+) -> list[Path]:
+    """Write each figure as `<folder>/<name>.<format>` and return the paths."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    written = []
+    formats = tuple(formats)
+    with mpl.rc_context(STYLE):
+        for figure in figures:
+            canvas = Canvas(figsize=(6.4, 3.8))
+            FigureCanvasAgg(canvas)
+            axes = canvas.add_subplot()
+            plot(axes, figure, style)
+            axes.set_title(f"{heading} · {figure.title[0].lower()}{figure.title[1:]}", loc="left")
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02))
+            for form in formats:
+                path = folder / f"{figure.name}.{form}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                canvas.savefig(path, format=form)
+                written.append(path)
+    return written
+
+
+def write_figures(
+    folder: Path, *, plots: Mapping[str, Iterable[str]] | None = None, formats: Iterable[str] = ("png",),
+    campaign: Campaign | None = None,
+) -> list[Path]:  # fmt: skip
+    """Draw all figures of the campaign in `folder` to `figures/<operator>/<dtype>/<name>.png`; return the paths.
+
+    `plots` names the figures wanted per operator (its config's `metrics.plots`); without it all are drawn. Where a
+    campaign holds several conditions (device, clock, cache), each has its own file name.
+    """
+    campaign = campaign or load_campaign(folder)
+    view = view_of(campaign.records)
+    style = looks(view.contestants)
+    written = []
+    for operator, dtype in dict.fromkeys((point.operator, point.dtype) for point in view.points):
+        part = view.only(operator=operator, dtype=dtype)
+        wanted = None if plots is None or operator not in plots else set(plots[operator])
+        for condition in part.conditions:
+            figures = figures_of(part.under(*condition), view.contestants, campaign.peaks)
+            figures = [figure for figure in figures if wanted is None or figure.name in wanted]
+            heading, target = f"{operator} · {dtype}", folder / "figures" / operator / dtype
+            if len(part.conditions) > 1:
+                heading = f"{heading} · {', '.join(filter(None, condition))}"
+                target = target / "-".join(filter(None, condition)).replace(" ", "-").replace("/", "-")
+            written += draw_figures(figures, heading, style, target, formats)
+    return written

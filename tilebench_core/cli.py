@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tilebench_core.errors import RequestError, TilebenchError, nearest
@@ -45,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, rest = given[0], given[1:]
     try:
         if command not in _COMMANDS:
-            raise RequestError(f"unknown command {command!r}; expected one of {', '.join(_COMMANDS)}.{nearest(command, _COMMANDS)}")
+            raise RequestError(
+                f"unknown command {command!r}; expected one of {', '.join(_COMMANDS)}.{nearest(command, _COMMANDS)}"
+            )
         handler: Callable[[list[str]], int] = globals()[f"_{command}"]
         return handler(rest)
     except TilebenchError as error:
@@ -73,8 +76,10 @@ def _run(arguments: list[str]) -> int:
     dry = "--dry-run" in overrides
     overrides = [override for override in overrides if override != "--dry-run"]
     for override in overrides:
-        if override.startswith("-") or "=" not in override and not override.startswith("~"):
-            raise RequestError(f"{override!r}: expected key=value, such as operator=[softmax]; `tilebench run --help` lists keys")
+        if override.startswith("-") or ("=" not in override and not override.startswith("~")):
+            raise RequestError(
+                f"{override!r}: expected key=value, such as operator=[softmax]; `tilebench run --help` lists keys"
+            )
     registry = installed()
     if sweep:
         from tilebench_core.compose import run_sweep
@@ -94,11 +99,15 @@ def run_composed(composed: Mapping[str, Any], dry: bool = False) -> int:
     from tilebench_core.registry import installed
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # a pipe has no width; tables are not squeezed for it
     registry = installed()
     job = prepare(registry, composed)
     trials, left = (sum(len(task.trials) for task in tasks) for tasks in (job.plan, job.left))
     where = job.device.name if job.device.is_gpu else "the CPU"
-    console.print(f"{trials} trials planned on {where}, {trials - left} recorded already, {left} to run", highlight=False)
+    console.print(
+        f"{trials} trials planned on {where}, {trials - left} recorded already, {left} to run", highlight=False
+    )
     for number, reason in job.campaign.torn:
         console.print(f"{job.campaign.records_path}:{number}: set aside, no record: {reason}", style="yellow")
     if not trials:
@@ -131,10 +140,12 @@ def _publish(job: Any, console: Any) -> None:
         if drawn:
             console.print(f"figures  {drawn[0].parent} ({len(drawn)})", highlight=False)
     if job.config.tracking.kind != "none":
-        from tilebench_core.tracking import options_from, sync_campaign
+        from tilebench_core.tracking import TrackingOptions, sync_campaign
 
-        result = sync_campaign(job.campaign.folder, options_from(job.config.tracking, job.config.results_dir))
-        console.print(f"MLflow   {result.summary}", highlight=False)
+        options = TrackingOptions(**asdict(job.config.tracking))
+        console.print(
+            f"MLflow   {sync_campaign(job.campaign.folder, options).message}", highlight=False, soft_wrap=True
+        )
 
 
 def _list(arguments: list[str]) -> int:

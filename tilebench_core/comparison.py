@@ -12,15 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tilebench_core.analysis.bootstrap import Resampled, interval, log_ratios, mean_log
 from tilebench_core.analysis.campaign import Campaign, load_campaign
 from tilebench_core.analysis.points import case_key, geomean, is_valid
 from tilebench_core.errors import ConfigError
 from tilebench_core.records import Record
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Comparison", "SeriesComparison", "Verdict", "compare", "compare_campaigns"]
 
@@ -156,8 +153,10 @@ def compare(
     floor = max(baseline.noise_floor, candidate.noise_floor) if noise_floor is None else noise_floor
     limit = max(floor, threshold)
     driver = _driver_difference(baseline, candidate)
-    old, new = _by_series(baseline), _by_series(candidate)
-    results, logs = [], []
+    several = any(len({r.device for r in campaign.records if r.device}) > 1 for campaign in (baseline, candidate))
+    old, new = _by_series(baseline, several), _by_series(candidate, several)
+    results: list[SeriesComparison] = []
+    logs: list[Resampled] = []
     for series, records in old.items():
         item, samples = _compare_series(series, records, new.get(series, {}), driver, limit, resamples)
         results.append(item)
@@ -171,8 +170,8 @@ def compare(
     )  # fmt: skip
 
 
-def _by_series(campaign: Campaign) -> dict[tuple[str, str, str, str, str], dict[str, Record]]:
-    """Valid or not, the grid's records by series (without the provider's version) and case."""
+def _by_series(campaign: Campaign, by_device: bool) -> dict[tuple[str, str, str, str, str], dict[str, Record]]:
+    """The grid's records by series (without the provider's version) and case, of all series with a valid record."""
     found: dict[tuple[str, str, str, str, str], dict[str, Record]] = defaultdict(dict)
     for record in campaign.records:
         if record.case_kind == "grid":
@@ -219,7 +218,7 @@ def _compare_series(
     driver: str,
     limit: float,
     resamples: int,
-) -> tuple[SeriesComparison, np.ndarray | None]:
+) -> tuple[SeriesComparison, Resampled | None]:
     """The series' verdict, and the bootstrap's log ratios if it could be compared."""
     timed = {key: record for key, record in old.items() if is_valid(record)}
     differences = [_difference(record, new[key]) for key, record in timed.items() if key in new and is_valid(new[key])]
@@ -230,10 +229,10 @@ def _compare_series(
     pairs = [(record, new[key]) for key, record in timed.items() if key not in lost]
     if not pairs:
         return SeriesComparison(series=series, verdict=Verdict.MISSING, reason=_lost(lost, timed, new)), None
-    logs = sum(_log_ratios(before, after, resamples) for before, after in pairs) / len(pairs)
+    logs = mean_log([log_ratios(before, after, resamples) for before, after in pairs])
     ratios = [(after.median_us or 0.0) / (before.median_us or 1.0) for before, after in pairs]
     worst = max(range(len(pairs)), key=lambda i: ratios[i])
-    low, high = _interval(logs)
+    low, high = interval(logs)
     item = SeriesComparison(
         series=series, verdict=Verdict.MISSING if lost else _verdict(low, high, limit), cases=len(pairs),
         ratio=geomean(ratios), low=low, high=high, worst=ratios[worst], worst_case=_case_text(pairs[worst][0]),
@@ -261,43 +260,10 @@ def _verdict(low: float, high: float, limit: float) -> Verdict:
     return Verdict.SAME if inside else Verdict.INCONCLUSIVE
 
 
-def _suite_verdict(items: Sequence[SeriesComparison], logs: Sequence[np.ndarray], limit: float) -> Verdict:
+def _suite_verdict(items: Sequence[SeriesComparison], logs: Sequence[Resampled], limit: float) -> Verdict:
     """MISSING if anything is; INCOMPARABLE if nothing could be compared; else from the mean over all series."""
     if any(item.verdict is Verdict.MISSING for item in items):
         return Verdict.MISSING
     if not logs:
         return Verdict.INCOMPARABLE
-    return _verdict(*_interval(sum(logs) / len(logs)), limit)
-
-
-def _interval(logs: np.ndarray) -> tuple[float, float]:
-    import numpy as np
-
-    low, high = np.quantile(logs, [0.025, 0.975])
-    return float(np.exp(low)), float(np.exp(high))
-
-
-def _log_ratios(old: Record, new: Record, resamples: int) -> np.ndarray:
-    import numpy as np
-
-    return np.log(_medians(new, resamples, 1)) - np.log(_medians(old, resamples, 0))
-
-
-def _medians(record: Record, resamples: int, side: int) -> np.ndarray:
-    """Medians of bootstrap samples, drawn directly: the k-th smallest of n resampled values is the value at the rank of
-    the k-th smallest of n uniform numbers, which follows a Beta distribution (David and Nagaraja, Order Statistics, 2.3).
-
-    Without samples the recorded median stands for all of them.
-    """
-    import zlib
-
-    import numpy as np
-
-    samples = np.sort(np.asarray(record.samples_us or (record.median_us,), dtype=float))
-    count = len(samples)
-    seed = zlib.crc32(f"{record.series} {case_key(record)} {side}".encode())  # the same call gives the same verdict
-    random = np.random.default_rng(seed)
-    lower = random.beta((count + 1) // 2, count + 1 - (count + 1) // 2, resamples)
-    upper = lower if count % 2 else lower + (1 - lower) * random.beta(1, count - count // 2, resamples)
-    ranks = [np.minimum((u * count).astype(int), count - 1) for u in (lower, upper)]
-    return (samples[ranks[0]] + samples[ranks[1]]) / 2
+    return _verdict(*interval(mean_log(logs)), limit)

@@ -21,6 +21,7 @@ class DeviceSettings:
     __pydantic_config__: ClassVar[Any] = _STRICT
     name: str = "auto"
     compile_for: str = "sm_90"
+    ceilings: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,12 @@ def listing(registry: Registry, device: Device) -> dict[str, Any]:
         {"distribution": str(plugin.provider), "entry_point": plugin.name, "reason": plugin.reason}
         for plugin in registry.broken
     ]
-    return {"backends": backend_status(registry, device), "operators": operators, "broken": broken, "device": asdict(device)}
+    return {
+        "backends": backend_status(registry, device),
+        "operators": operators,
+        "broken": broken,
+        "device": asdict(device),
+    }
 
 
 def print_listing(document: dict[str, Any]) -> None:
@@ -72,10 +77,16 @@ def print_listing(document: dict[str, Any]) -> None:
     for row in document["backends"]:
         colour = colours.get(row["status"], "yellow")
         backends.add_row(
-            row["name"], f"[{colour}]{row['status']}[/]", row["version"] or "", row["provider"] or "", row["reason"] or ""
+            row["name"],
+            f"[{colour}]{row['status']}[/]",
+            row["version"] or "",
+            row["provider"] or "",
+            row["reason"] or "",
         )
     console.print(backends)
-    names = [row["name"] for row in document["backends"] if any(row["name"] in o["backends"] for o in document["operators"])]
+    names = [
+        row["name"] for row in document["backends"] if any(row["name"] in o["backends"] for o in document["operators"])
+    ]
     operators = Table(header_style="bold", pad_edge=False)
     for column in ("operator", "category", "from", "dtypes", "cases"):
         operators.add_column(column, justify="right" if column == "cases" else "left")
@@ -87,9 +98,7 @@ def print_listing(document: dict[str, Any]) -> None:
             operators.add_section()
         category = row["category"]
         marks = [_mark(row["backends"].get(name)) for name in names]
-        operators.add_row(
-            row["name"], category, row["origin"], " ".join(row["dtypes"]), str(row["cases"]), *marks
-        )
+        operators.add_row(row["name"], category, row["origin"], " ".join(row["dtypes"]), str(row["cases"]), *marks)
     console.print(operators)
     cases = sum(row["cases"] for row in document["operators"])
     console.print(f"{len(document['operators'])} operators, {cases} timed cases")

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import ClassVar
 
 from tilebench_core.errors import RequestError, TilebenchError, nearest
@@ -39,6 +40,9 @@ class Clock(ABC):
     name: ClassVar[str]
     means_only: ClassVar[bool] = False
     """True if it yields one mean per entry instead of a sample per launch."""
+
+    profile_dir: Path | None = None
+    """Where a clock that writes profiles keeps them; None throws them away."""
 
     def open(self) -> None:
         """Attach to the device. Raises ClockError with the reason, e.g. another profiler being attached."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from tilebench_core.backend import Backend
@@ -109,6 +110,8 @@ def open_session(settings: Mapping[str, Any]) -> Session:
     for plugin in registry.backends.values():
         offered.update(plugin.value.clocks)
     clock = clock_named(timing.clock if device.is_gpu else timing.cpu_clock, offered)
+    if timing.keep_profile:
+        clock.profile_dir = Path(timing.profile_dir or f"{settings['campaign_dir']}/profiles")
     flush, nvml = None, None
     if device.is_gpu:
         import torch

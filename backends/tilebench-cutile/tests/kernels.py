@@ -2,6 +2,7 @@
 
 import cuda.tile as ct
 import torch
+
 from tilebench_core import Kernel
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tilebench_core import CompileError, Device, Kernel, LaunchError
-from tilebench_core.device import CPU, target_device
 from tilebench_cutile import backend as module
 from tilebench_cutile.backend import CutileBackend, CutileOptions
+
+from tilebench_core import CompileError, Device, Kernel, LaunchError
+from tilebench_core.device import CPU, target_device
 
 HOPPER = target_device("sm_90")
 offline = pytest.mark.skipif(sys.platform != "linux", reason="cuda-tile is a Linux package")

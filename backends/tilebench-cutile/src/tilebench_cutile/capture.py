@@ -97,8 +97,7 @@ def _compile(launch: Launch, arch: str, context: Any) -> bytes:
         kernel._compiler_options,
         context,
     )
-    assert result.cubin is not None
-    return result.cubin
+    return bytes(result.cubin)
 
 
 def _signature(launch: Launch) -> Any:

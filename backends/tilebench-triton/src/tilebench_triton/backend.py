@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from tilebench_core import Backend, CompileError, Compilation, Config, Device, DeviceOutOfMemory, Kernel, LaunchError
+from tilebench_core import Backend, Compilation, CompileError, Config, Device, DeviceOutOfMemory, Kernel, LaunchError
 
 __all__ = ["TritonBackend", "TritonOptions"]
 
@@ -27,6 +27,7 @@ class TritonBackend(Backend):
     name: ClassVar[str] = "triton"
     Options: ClassVar[type] = TritonOptions
     install: ClassVar[str] = "pip install tilebench-triton"
+    clocks: ClassVar[Mapping[str, str]] = {"proton": "tilebench_triton.proton:ProtonClock"}
 
     def probe(self, device: Device) -> str | None:
         """See `Backend.probe`."""

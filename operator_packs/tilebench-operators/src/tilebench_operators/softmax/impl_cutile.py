@@ -5,6 +5,7 @@ import math
 
 import cuda.tile as ct
 import torch
+
 from tilebench_core import Case, Config, Kernel
 
 MAX_TILE = 16384  # columns; a longer row would not stay in the registers of one block

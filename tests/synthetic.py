@@ -32,6 +32,7 @@ class Shape:
     device: str = GPU
     slower: tuple[str, str, float] | None = None  # (operator, backend, factor)
     trouble: bool = True
+    spread: float = 0.0  # how differently backends do on different operators
 
 
 def operator_name(number: int) -> str:
@@ -94,6 +95,8 @@ def synthetic_records(shape: Shape = Shape()) -> list[Record]:
                         if shape.trouble and operator == 4 and backend != "torch":
                             factor = 1.0 / (0.9 if mode == "tuned" else 1.0)  # a tie with PyTorch
                             factor *= 0.9 if mode == "tuned" else 1.0
+                        taste = random.Random(f"{name} {backend} {dtype}").gauss(0, shape.spread)
+                        factor *= 2**taste * (1 - abs(taste) / 3 if mode == "tuned" else 1)
                         if shape.slower and (name, backend) == shape.slower[:2]:
                             factor *= shape.slower[2]
                         centre = (FLOOR_US + roofline / 0.9) * factor
@@ -144,8 +147,9 @@ def write_campaign(folder: Path, records: Iterable[Record], **environment: objec
     (folder / "records.jsonl").write_text("".join(record_to_json(record) + "\n" for record in records))
     device = environment.pop("device", GPU)
     values = {
-        "device": device, "versions": {"tilebench": "0.1.0", "torch": "2.9.0"}, "git_commit": "c45bc77",
-        "host": "node-1", "driver": "570.1", "date": "2026-11-29T21:26:00Z",
+        "device": {"kind": "cuda", "name": device, "driver": "570.1"},
+        "packages": {"tilebench": "0.1.0", "torch": "2.9.0", "numpy": None}, "git_commit": "c45bc77",
+        "host": "node-1", "date": "2026-11-29T21:26:00Z",
         "peaks": {"bandwidth_gbps": BANDWIDTH_GBPS, "launch_floor_us": {"torch": 0.6, "triton": 0.6, "cutile": 0.7}},
         "noise_floor": 0.005, **environment,
     }  # fmt: skip

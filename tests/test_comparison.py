@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from synthetic import Shape, synthetic_records, write_campaign
 
-from tilebench_core.analysis import Campaign
+from tilebench_core.analysis import Results
 from tilebench_core.analysis.bootstrap import interval, log_ratios
 from tilebench_core.comparison import Verdict, compare, compare_campaigns
 from tilebench_core.errors import ConfigError
@@ -21,7 +21,7 @@ ENVIRONMENT = {"driver": "570.1", "noise_floor": 0.005, "device": "NVIDIA H200"}
 
 
 def campaign(records, name="b", **environment):
-    return Campaign(name=name, folder=Path(name), records=tuple(records), environment={**ENVIRONMENT, **environment})
+    return Results(name=name, folder=Path(name), records=tuple(records), environment={**ENVIRONMENT, **environment})
 
 
 def verdicts(comparison):

@@ -20,9 +20,16 @@ from pathlib import Path
 import pytest
 from synthetic import Shape, synthetic_records, troubled_records, write_campaign
 
-from tilebench_core.analysis import Campaign, load_campaign
+from tilebench_core.analysis import Results, load_results
 from tilebench_core.errors import ConfigError, RequestError
-from tilebench_core.tracking import TrackingOptions, results_store, sync_campaign, ui_command
+from tilebench_core.tracking import (
+    TrackingOptions,
+    results_store,
+    server_command,
+    sync_campaign,
+    sync_command,
+    ui_command,
+)
 from tilebench_core.tracking.series import MAX_PARAM, campaign_series, clip
 
 SMALL = Shape(operators=2, dtypes=("fp16",), cases=3, samples=5)
@@ -114,7 +121,7 @@ def test_syncing_again_sends_only_what_is_new(results: Path):
 
 
 def campaign_series_of(folder: Path):
-    return campaign_series(load_campaign(folder))
+    return campaign_series(load_results(folder))
 
 
 def test_failures_and_other_gpus_are_series_of_their_own(tmp_path: Path):
@@ -148,7 +155,7 @@ def test_infinities_nans_and_huge_parameters_lose_nothing(results: Path):
         for record in synthetic_records(SMALL)
     ]
     folder, options = write_campaign(results / "c1", records), store_of(results)
-    campaign = Campaign(name="c1", folder=folder, records=tuple(records))
+    campaign = Results(name="c1", folder=folder, records=tuple(records))
     direct = next(s for s in campaign_series(campaign) if s.tags["backend"] == "triton")
     assert "mean_us@0=inf" in direct.left_out
     assert "p90_us@0=nan" in direct.left_out
@@ -261,7 +268,18 @@ def test_wrong_options_are_one_clear_line():
     with pytest.raises(ConfigError, match="choose tracking=server"):
         TrackingOptions(uri="http://localhost:5000")
     with pytest.raises(RequestError, match="open http://tracker:5000"):
-        ui_command(TrackingOptions(kind="server", uri="http://tracker:5000"))
+        server_command(TrackingOptions(kind="server", uri="http://tracker:5000"))
+
+
+def test_a_page_needs_a_store_and_sync_makes_it(results: Path, capsys: pytest.CaptureFixture[str]):
+    write_campaign(results / "c1", synthetic_records(SMALL))
+    assert sync_command([], str(results), None) == 0
+    assert "10 series sent" in capsys.readouterr().out
+    assert "--backend-store-uri" in ui_command(results)
+    with pytest.raises(RequestError, match="tilebench sync"):
+        ui_command(results / "elsewhere")
+    with pytest.raises(RequestError, match="no campaign in"):
+        sync_command([], str(results / "elsewhere"), None)
 
 
 def test_a_dead_server_costs_seconds_and_no_record(tmp_path: Path):
@@ -283,7 +301,7 @@ def server(results: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    argv = ui_command(results_store(results), port=port)
+    argv = ui_command(results, port=port)
     process = subprocess.Popen(
         argv,
         stdout=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ from a bootstrap of every case's samples on both sides, and has to clear both th
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,13 @@ from enum import Enum
 from pathlib import Path
 
 from tilebench_core.analysis.bootstrap import Resampled, interval, log_ratios, mean_log
-from tilebench_core.analysis.campaign import Campaign, load_campaign
 from tilebench_core.analysis.points import case_key, geomean, is_valid
+from tilebench_core.analysis.results import Results, load_results
+from tilebench_core.campaign import find_campaign
 from tilebench_core.errors import ConfigError
 from tilebench_core.records import Record
 
-__all__ = ["Comparison", "SeriesComparison", "Verdict", "compare", "compare_campaigns"]
+__all__ = ["Comparison", "SeriesComparison", "Verdict", "compare", "compare_campaigns", "compare_command"]
 
 PRACTICAL_THRESHOLD = 0.02
 _CONDITIONS = (
@@ -136,12 +138,12 @@ def compare_campaigns(
     baseline: Path, candidate: Path, *, threshold: float = PRACTICAL_THRESHOLD, noise_floor: float | None = None
 ) -> Comparison:
     """Compare two campaign folders; RequestError if one holds no records."""
-    return compare(load_campaign(baseline), load_campaign(candidate), threshold=threshold, noise_floor=noise_floor)
+    return compare(load_results(baseline), load_results(candidate), threshold=threshold, noise_floor=noise_floor)
 
 
 def compare(
-    baseline: Campaign,
-    candidate: Campaign,
+    baseline: Results,
+    candidate: Results,
     *,
     threshold: float = PRACTICAL_THRESHOLD,
     noise_floor: float | None = None,
@@ -170,7 +172,7 @@ def compare(
     )  # fmt: skip
 
 
-def _by_series(campaign: Campaign, by_device: bool) -> dict[tuple[str, str, str, str, str], dict[str, Record]]:
+def _by_series(campaign: Results, by_device: bool) -> dict[tuple[str, str, str, str, str], dict[str, Record]]:
     """The grid's records by series (without the provider's version) and case, of all series with a valid record."""
     found: dict[tuple[str, str, str, str, str], dict[str, Record]] = defaultdict(dict)
     for record in campaign.records:
@@ -186,12 +188,12 @@ def _by_series(campaign: Campaign, by_device: bool) -> dict[tuple[str, str, str,
     return {series: records for series, records in found.items() if any(map(is_valid, records.values()))}
 
 
-def _driver_difference(baseline: Campaign, candidate: Campaign) -> str:
-    old, new = baseline.environment.get("driver"), candidate.environment.get("driver")
+def _driver_difference(baseline: Results, candidate: Results) -> str:
+    old, new = baseline.driver, candidate.driver
     return f"driver {old} against {new}" if old != new else ""
 
 
-def _notes(baseline: Campaign, candidate: Campaign) -> list[str]:
+def _notes(baseline: Results, candidate: Results) -> list[str]:
     old, new = baseline.versions, candidate.versions
     changed = [f"{n} {old.get(n, '–')} → {new.get(n, '–')}" for n in sorted({*old, *new}) if old.get(n) != new.get(n)]
     notes = [f"Versions that differ: {', '.join(changed)}"] if changed else []
@@ -267,3 +269,21 @@ def _suite_verdict(items: Sequence[SeriesComparison], logs: Sequence[Resampled],
     if not logs:
         return Verdict.INCOMPARABLE
     return _verdict(*interval(mean_log(logs)), limit)
+
+
+def compare_command(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """`tilebench compare BASELINE CANDIDATE`: print the Markdown, optionally write it, and return the exit status."""
+    parser.add_argument("baseline", help="a campaign, by name or folder")
+    parser.add_argument("candidate", help="the campaign that is judged against it")
+    parser.add_argument("--threshold", type=float, default=PRACTICAL_THRESHOLD, help="a change that matters (0.02)")
+    parser.add_argument("--noise-floor", type=float, help="relative; the campaigns' own without it")
+    parser.add_argument("--out", type=Path, help="also write the Markdown to this file")
+    parser.add_argument("--results-dir", default="results")
+    wanted = parser.parse_args(arguments)
+    folders = [find_campaign(name, wanted.results_dir).folder for name in (wanted.baseline, wanted.candidate)]
+    found = compare_campaigns(*folders, threshold=wanted.threshold, noise_floor=wanted.noise_floor)
+    text = found.markdown()
+    print(text, end="")
+    if wanted.out:
+        wanted.out.write_text(text, encoding="utf-8")
+    return found.exit_status

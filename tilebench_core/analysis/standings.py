@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tilebench_core.analysis.campaign import Peaks
 from tilebench_core.analysis.points import Contestant, Point, View, geomean, ratio
+from tilebench_core.analysis.results import Peaks
 from tilebench_core.outcomes import Outcome
 from tilebench_core.records import Record
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilebench_core.analysis.campaign import Campaign, load_campaign
 from tilebench_core.analysis.points import Contestant, view_of
+from tilebench_core.analysis.results import Results, load_results
 from tilebench_core.figures.lines import Figure, figures_of
 from tilebench_core.figures.palette import Look, looks
+from tilebench_core.figures.ticks import human, spread, subs, tick_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["STYLE", "draw_figures", "human", "plot", "tick_label", "write_figures"]
+__all__ = ["STYLE", "draw_figures", "plot", "save_figures"]
 
 STYLE: Any = {  # matplotlib's stubs list every key
 
@@ -24,29 +24,6 @@ STYLE: Any = {  # matplotlib's stubs list every key
     "pdf.fonttype": 42, "figure.dpi": 100, "savefig.bbox": "tight", "axes.titlesize": 11, "axes.titleweight": "bold",
     "axes.edgecolor": "#888888",
 }  # fmt: skip
-
-
-def human(value: float) -> str:
-    """A number as people write it on an axis: 4096, 16k, 1.5M, 0.02."""
-    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= limit:
-            divisor = 1e3 if suffix == "k" else limit
-            return f"{value / divisor:.3g}{suffix}"
-    return f"{value:.4g}"
-
-
-def tick_label(value: float, label: str = "") -> str:
-    """Like `human`; a swept parameter that is a multiple of 1,024 is written in Ki and Mi."""
-    if value >= 8192 and value % 1024 == 0 and "byte" not in label:
-        return f"{value / 2**20:g}Mi" if value % 2**20 == 0 else f"{value / 2**10:g}Ki"
-    return human(value)
-
-
-def _subs(spread: float) -> tuple[float, ...]:
-    """Which multiples of each power of ten carry a label, for an axis from a to a·spread."""
-    if spread < 4:
-        return (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
-    return (1.0, 2.0, 5.0) if spread < 300 else (1.0,)
 
 
 def plot(axes: Axes, figure: Figure, style: Mapping[Contestant, Look]) -> None:
@@ -70,11 +47,11 @@ def plot(axes: Axes, figure: Figure, style: Mapping[Contestant, Look]) -> None:
         axes.set_xscale("log")
         if scattered:
             span = [*xs, *(x for x, _ in figure.roof)]
-            axes.xaxis.set_major_locator(LogLocator(subs=_subs(max(span) / min(span)), numticks=12))
+            axes.xaxis.set_major_locator(LogLocator(subs=subs(max(span) / min(span)), numticks=12))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
             axes.xaxis.set_minor_formatter(NullFormatter())
         else:
-            axes.xaxis.set_major_locator(FixedLocator(_spread(xs, 7)))
+            axes.xaxis.set_major_locator(FixedLocator(spread(xs, 7)))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value, figure.x_label)))
             axes.xaxis.set_minor_locator(NullLocator())
     if figure.log_y:
@@ -82,7 +59,7 @@ def plot(axes: Axes, figure: Figure, style: Mapping[Contestant, Look]) -> None:
         values += [figure.reference] if figure.reference else []
         axes.set_yscale("log")
         axes.set_ylim(min(values) / 1.12, max(values) * 1.12)
-        axes.yaxis.set_major_locator(LogLocator(subs=_subs(max(values) / min(values)), numticks=12))
+        axes.yaxis.set_major_locator(LogLocator(subs=subs(max(values) / min(values)), numticks=12))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
@@ -91,19 +68,7 @@ def plot(axes: Axes, figure: Figure, style: Mapping[Contestant, Look]) -> None:
     axes.set_ylabel(figure.y_label)
 
 
-def _spread(xs: list[float], most: int) -> list[float]:
-    """At most about `most` of the values that keep a distance on a logarithmic axis, so that labels do not touch."""
-    if len(xs) < 2 or xs[0] <= 0:
-        return xs
-    gap = math.log(xs[-1] / xs[0]) / most
-    kept = [xs[-1]]
-    for x in reversed(xs[:-1]):
-        if math.log(kept[-1] / x) >= gap:
-            kept.append(x)
-    return kept
-
-
-def draw_figures(
+def save_figures(
     figures: Iterable[Figure], heading: str, style: Mapping[Contestant, Look], folder: Path, formats: Iterable[str]
 ) -> list[Path]:
     """Write each figure as `<folder>/<name>.<format>` and return the paths."""
@@ -129,16 +94,16 @@ def draw_figures(
     return written
 
 
-def write_figures(
+def draw_figures(
     folder: Path, *, plots: Mapping[str, Iterable[str]] | None = None, formats: Iterable[str] = ("png",),
-    campaign: Campaign | None = None,
+    campaign: Results | None = None,
 ) -> list[Path]:  # fmt: skip
     """Draw all figures of the campaign in `folder` to `figures/<operator>/<dtype>/<name>.png`; return the paths.
 
     `plots` names the figures wanted per operator (its config's `metrics.plots`); without it all are drawn. Where a
     campaign holds several conditions (device, clock, cache), each has its own file name.
     """
-    campaign = campaign or load_campaign(folder)
+    campaign = campaign or load_results(folder)
     view = view_of(campaign.records)
     style = looks(view.contestants)
     written = []
@@ -152,5 +117,5 @@ def write_figures(
             if len(part.conditions) > 1:
                 heading = f"{heading} · {', '.join(filter(None, condition))}"
                 target = target / "-".join(filter(None, condition)).replace(" ", "-").replace("/", "-")
-            written += draw_figures(figures, heading, style, target, formats)
+            written += save_figures(figures, heading, style, target, formats)
     return written

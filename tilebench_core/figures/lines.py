@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilebench_core.analysis.campaign import Peaks
 from tilebench_core.analysis.points import Contestant, Point, View, geomean
+from tilebench_core.analysis.results import Peaks
 from tilebench_core.analysis.standings import BASELINE, speedup
 from tilebench_core.records import Record
 

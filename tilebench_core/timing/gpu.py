@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,8 +56,19 @@ def capture(launch: Callable[[], Any]) -> Captured:
     with torch.cuda.stream(stream):
         launch()  # libraries initialise per stream; that must not happen inside the capture
     torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph, stream=stream):
-        outputs = launch()
+    # torch.cuda.graph would collect garbage and empty the allocator's cache first, which takes longer than the capture.
+    with torch.cuda.stream(stream):
+        graph.capture_begin()
+        try:
+            outputs = launch()
+        except BaseException:
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the failed capture itself; the launch's own error is the one to tell
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
     return Captured(graph, outputs)
 
 

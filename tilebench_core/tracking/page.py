@@ -1,16 +1,19 @@
-"""The command that serves MLflow's page."""
+"""What the command line calls: MLflow's page, and sending later what was not sent."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+from tilebench_core.campaign import find_campaign
 from tilebench_core.errors import RequestError
-from tilebench_core.tracking.options import TrackingOptions
+from tilebench_core.tracking.options import TrackingOptions, results_store
+from tilebench_core.tracking.sync import sync_campaign
 
-__all__ = ["ui_command"]
+__all__ = ["server_command", "sync_command", "ui_command"]
 
 
-def ui_command(options: TrackingOptions, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
+def server_command(options: TrackingOptions, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
     """The argv that serves MLflow's page on a SQLite store (see `results_store`); RequestError for any other kind."""
     if options.kind != "sqlite" or not options.uri:
         where = f"open {options.uri}" if options.uri else "nothing is tracked"
@@ -19,3 +22,25 @@ def ui_command(options: TrackingOptions, *, host: str = "127.0.0.1", port: int =
     if options.artifacts:
         argv += ["--artifacts-destination", options.artifacts]
     return [*argv, "--host", host, "--port", str(port)]
+
+
+def ui_command(results_dir: str | Path, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
+    """The argv that serves MLflow's page on the store in `results_dir`; RequestError where there is none."""
+    options = results_store(Path(results_dir))
+    if options.database is None or not options.database.is_file():
+        raise RequestError(f"{options.database}: no such file; `tilebench sync` makes it from the records there")
+    return server_command(options, host=host, port=port)
+
+
+def sync_command(names: list[str], results_dir: str, uri: str | None) -> int:
+    """Send campaigns, all of `results_dir` without names; print a line for each. 1 if something could not be sent."""
+    found = sorted({path.parent for path in Path(results_dir).glob("*/records.jsonl*")})
+    folders = [find_campaign(name, results_dir).folder for name in names] or found
+    if not folders:
+        raise RequestError(f"no campaign in {results_dir}; --results-dir says where they are")
+    kind = "sqlite" if uri is None or uri.startswith("sqlite:") else "server"
+    options = results_store(Path(results_dir), TrackingOptions(kind=kind, uri=uri))
+    results = [sync_campaign(folder, options) for folder in folders]
+    for result in results:
+        print(f"{result.campaign}: {result.message}")
+    return 0 if all(result.complete for result in results) else 1

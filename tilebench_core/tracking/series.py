@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tilebench_core.analysis.campaign import Campaign
 from tilebench_core.analysis.points import Contestant, View, case_key, geomean, is_valid, ratio, view_of
+from tilebench_core.analysis.results import Results
 from tilebench_core.analysis.standings import BASELINE, pass_rate
 from tilebench_core.records import Record, record_to_json
 
@@ -123,15 +123,15 @@ def _summary(records: Sequence[Record], steps: Sequence[Step], gains: Sequence[f
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _device_tags(campaign: Campaign) -> dict[str, str]:
+def _device_tags(campaign: Results) -> dict[str, str]:
     environment = campaign.environment
     commit = environment.get("git_commit") or environment.get("commit")
     tags = {f"version.{name}": version for name, version in sorted(campaign.versions.items())[:60]}
-    named = {"git_commit": commit, "driver": environment.get("driver"), "host": environment.get("host")}
+    named = {"git_commit": commit, "driver": campaign.driver, "host": environment.get("host")}
     return tags | {name: _text(value) for name, value in named.items() if value}
 
 
-def campaign_series(campaign: Campaign, view: View | None = None) -> list[Series]:
+def campaign_series(campaign: Results, view: View | None = None) -> list[Series]:
     """All series of a campaign, in the order of their first record. A series holds the records of one device."""
     view = view or view_of(campaign.records)
     baselines: dict[tuple[str, ...], Record] = {}

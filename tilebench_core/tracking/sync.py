@@ -11,8 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tilebench_core.analysis.campaign import Campaign, load_campaign
 from tilebench_core.analysis.points import view_of
+from tilebench_core.analysis.results import Results, load_results
 from tilebench_core.analysis.standings import standings
 from tilebench_core.tracking.options import TrackingOptions, results_store
 from tilebench_core.tracking.series import Series, campaign_series
@@ -80,7 +80,7 @@ def sync_campaign(folder: Path, options: TrackingOptions | None = None) -> SyncR
     tally = _Tally()
     try:
         with FileLock(str(folder / "tracking.json.lock"), timeout=_BUSY_TIMEOUT_S):
-            campaign = load_campaign(folder)
+            campaign = load_results(folder)
             tally.waiting = campaign_series(campaign)
             state = load_state(folder)
             with open_store(options) as store:
@@ -119,7 +119,7 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}"
 
 
-def _send(campaign: Campaign, state: State, store: Store, options: TrackingOptions, tally: _Tally) -> None:
+def _send(campaign: Results, state: State, store: Store, options: TrackingOptions, tally: _Tally) -> None:
     sent = state.stores.setdefault(f"{options.uri}#{options.experiment}", Sent())
     with store.locked():
         if sent.parent and not store.exists(sent.parent):  # the store was deleted or replaced
@@ -159,7 +159,7 @@ def _end_stale(campaign_id: str, sent: Sent, store: Store) -> None:
 
 
 def _send_series(
-    campaign: Campaign, series: Series, state: State, sent: Sent, store: Store, options: TrackingOptions
+    campaign: Results, series: Series, state: State, sent: Sent, store: Store, options: TrackingOptions
 ) -> None:
     tags = {CAMPAIGN_TAG: state.campaign_id, SERIES_TAG: series.key, "campaign": campaign.name, **series.tags}
     start_ms = next((step.timestamp_ms for step in series.steps if step.timestamp_ms), None)
@@ -182,7 +182,7 @@ def _send_series(
         store.discard(before[0])
 
 
-def _send_campaign(campaign: Campaign, state: State, sent: Sent, store: Store, *, changed: bool) -> None:
+def _send_campaign(campaign: Results, state: State, sent: Sent, store: Store, *, changed: bool) -> None:
     """The campaign's own values and files; only what differs from what was sent."""
     if sent.parent is None:
         return
@@ -206,7 +206,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _campaign_summary(campaign: Campaign) -> dict[str, float]:
+def _campaign_summary(campaign: Results) -> dict[str, float]:
     """Counts of outcomes, and each contestant's mean speedup where all records share one condition."""
     values: dict[str, float] = {"records": float(len(campaign.records))}
     for record in campaign.records:

@@ -7,6 +7,7 @@ time, outputs that are not written, and buffers that are kept between calls.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -90,12 +91,14 @@ def poisoned_allocations() -> Iterator[None]:
     import torch
 
     settings: Any = torch.utils.deterministic
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = settings.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    settings.fill_uninitialized_memory = True
-    try:
-        yield
-    finally:
-        settings.fill_uninitialized_memory = filled
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    before, filled = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
+    # The debug mode "warn" switches the filling on; use_deterministic_algorithms would load Inductor, for seconds.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.set_deterministic_debug_mode("warn")
+        settings.fill_uninitialized_memory = True
+        try:
+            yield
+        finally:
+            settings.fill_uninitialized_memory = filled
+            torch.set_deterministic_debug_mode(before)

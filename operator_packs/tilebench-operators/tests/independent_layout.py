@@ -15,10 +15,10 @@ def interleave(a, b, N):
 INDEPENDENT = {
     "matrix_copy": np.copy,
     "matrix_transpose": np.transpose,
-    "reverse_array": lambda x: x[::-1],
+    "reverse_array": lambda x: x[::-1].copy(),
     "interleave": interleave,
     "destindex": destindex,
     "bitonic_sort": lambda data, N: np.sort(data[:N], kind="mergesort"),
     "radix_sort": lambda data: np.sort(data, kind="mergesort"),
-    "top_k_selection": lambda x, N, k: np.sort(x[:N])[::-1][:k],
+    "top_k_selection": lambda x, N, k: np.sort(x[:N])[::-1][:k].copy(),
 }

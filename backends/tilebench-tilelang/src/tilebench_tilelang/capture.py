@@ -100,9 +100,7 @@ def _lower(factory: Any, args: Any, kwargs: Any, target: Any, assemble: bool) ->
     with target:
         function = factory.get_tir(*args, **kwargs)
     if not factory.is_lazy_mode():
-        raise CompileError(
-            "a kernel factory takes no tensors and returns its T.prim_func; this one doesn't"
-        )
+        raise CompileError("a kernel factory takes no tensors and returns its T.prim_func; this one doesn't")
     passes = dict(normalize_pass_configs(factory.pass_configs) or {})
     if factory.compile_flags:
         flags = factory.compile_flags

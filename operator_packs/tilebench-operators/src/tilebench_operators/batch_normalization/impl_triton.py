@@ -79,7 +79,7 @@ def apply_kernel(
 
 def run(
     x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, N: int, C: int, eps: float,
-    *, ROWS: int, BLOCK_C: int, PER_SM: int, STAGES: int, num_warps: int,
+    *, ROWS: int, BLOCK_C: int, PER_SM: int, STAGES: int, num_warps: int, APPLY_ROWS: int, APPLY_WARPS: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return the batch normalization of x [N, C] with gamma [C] and beta [C]; y [N, C] in x's dtype."""
     y = torch.empty_like(x)
@@ -91,24 +91,36 @@ def run(
     statistics_kernel[(triton.cdiv(C, STATISTICS_CHANNELS),)](
         x, partials, statistics, N, C, parts, eps, PARTS=STATISTICS_PARTS, BLOCK_C=STATISTICS_CHANNELS, num_warps=4
     )
-    apply_kernel[(tiles, triton.cdiv(N, ROWS))](
-        x, gamma, beta, statistics, y, N, C, ROWS=ROWS, BLOCK_C=BLOCK_C, num_warps=num_warps
+    # As many channels as the warps load with one 16-byte access per thread: then every thread stays with its channels
+    # and loads their parameters itself, without an exchange between threads.
+    width = APPLY_WARPS * 32 * (16 // x.element_size())
+    apply_kernel[(triton.cdiv(C, width), triton.cdiv(N, APPLY_ROWS))](
+        x, gamma, beta, statistics, y, N, C, ROWS=APPLY_ROWS, BLOCK_C=width, num_warps=APPLY_WARPS
     )
     return y
 
 
 def default(case: Case) -> Config:
-    # 512 bytes of a row per tile, 8 KB in all: four 16-byte loads for each of 128 threads.
-    return {"ROWS": 16, "BLOCK_C": 512 // case.dtype_size, "PER_SM": 4, "STAGES": 3, "num_warps": 4}
+    # Partial sums: 512 bytes of a row per tile, 8 KB in all, four 16-byte loads for each of 128 threads.
+    partial = {"ROWS": 16, "BLOCK_C": 512 // case.dtype_size, "PER_SM": 4, "STAGES": 3, "num_warps": 4}
+    return {**partial, "APPLY_ROWS": 8, "APPLY_WARPS": 4}
 
 
 def space(case: Case) -> list[Config]:
     return [
-        {"ROWS": rows, "BLOCK_C": width // case.dtype_size, "PER_SM": per_sm, "STAGES": stages, "num_warps": 4}
-        for width in (256, 512, 1024)
-        for rows in (8, 16, 32)
+        {
+            **default(case),
+            "ROWS": rows,
+            "PER_SM": per_sm,
+            "STAGES": stages,
+            "APPLY_ROWS": apply_rows,
+            "APPLY_WARPS": warps,
+        }
+        for rows in (8, 16)
         for per_sm in (2, 4)
         for stages in (1, 3)
+        for apply_rows in (4, 8)
+        for warps in (2, 4)
     ]
 
 

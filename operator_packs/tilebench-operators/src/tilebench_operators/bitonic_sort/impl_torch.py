@@ -1,6 +1,7 @@
 """Sorting in PyTorch: the library's sort, whose values the network must reproduce."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

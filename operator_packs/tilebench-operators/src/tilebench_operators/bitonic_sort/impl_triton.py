@@ -9,15 +9,17 @@ moves to the lower place, so the padding above N stays where it is, and is neith
 - `cross` runs up to STAGES stages at distances beyond a slice in one pass: its tile has a row per partner.
 - `merge_slices` runs the last SLICE stages of a merge on chip.
 
-A tile on chip is [32, columns] with a column of 32 registers, 5 bits of the index, per thread, so that an exchange of two rows needs no other thread. Stages along the
-columns come after `tl.permute` has made other bits of the index the row: the compiler exchanges the elements then, once for
-five stages, through shared memory. fp16 is compared in fp32, which changes no value.
+A tile on chip is [32, columns] with a column, 32 registers, per thread: an exchange of two rows needs no other thread.
+`tl.permute` makes other bits of the index the row; the compiler then moves the elements between the threads, through shared
+memory, once for five stages. fp16 is compared in fp32, which changes no value.
 """
 
 import torch
 import triton
 import triton.language as tl
+
 from tilebench_core import Case, Config, Kernel
+
 
 @triton.jit
 def exchange(x, BIT: tl.constexpr):
@@ -42,7 +44,7 @@ def exchange_all(x, FROM: tl.constexpr, TO: tl.constexpr):
 def rows_from(x, HIGH: tl.constexpr, LOW: tl.constexpr):
     """Regroup a slice: x [32, C] with index bits HIGH..HIGH+4 as its row, to index bits LOW..LOW+4 as its row.
 
-    Columns are the other bits in their order. LOW + 5 <= HIGH, or the two groups overlap and both are 5 bits of the index.
+    The column is made of the other bits, in their order.
     """
     C: tl.constexpr = x.shape[1]
     N: tl.constexpr = 32 * C
@@ -53,7 +55,7 @@ def rows_from(x, HIGH: tl.constexpr, LOW: tl.constexpr):
 
 @triton.jit
 def merge_in_slice(x, K: tl.constexpr, SLICE: tl.constexpr):
-    """The stages at distances 2^(K-1), ..., 1 on a slice whose row is index bits 0..4; 5 < K <= SLICE <= 15."""
+    """The stages at distances 2^(K-1), ..., 1 on a slice whose row is index bits 0..4, before and after; 5 < K <= SLICE."""
     if K > 10:
         x = exchange_all(rows_from(x, 0, SLICE - 5), K - SLICE + 5, 15 - SLICE)
         x = rows_from(x, SLICE - 5, 5)
@@ -64,27 +66,26 @@ def merge_in_slice(x, K: tl.constexpr, SLICE: tl.constexpr):
 
 
 @triton.jit
-def sort_slices(x_ptr, y_ptr, n, SLICE: tl.constexpr):
-    """Sort every slice of x [n] into y [n]. On chip, every second run is kept negated instead of reversed."""
-    N: tl.constexpr = 1 << SLICE
-    C: tl.constexpr = N // 32
-    start = tl.program_id(0) * N
-    rows = tl.arange(0, 32)[:, None]
-    columns = tl.arange(0, C)[None, :]
-    # Which element starts where does not matter to a sort, so the load is contiguous along the columns.
-    source = start + rows * C + columns
-    x = tl.load(x_ptr + source, mask=source < n, other=float("inf")).to(tl.float32)
-    index = columns * 32 + rows
+def sort_tile(x, SLICE: tl.constexpr):
+    """Sort a slice: x [32, C] in any order, to index bits 0..4 as the row. Every second run is kept negated, not reversed."""
+    C: tl.constexpr = x.shape[1]
+    index = tl.arange(0, C)[None, :] * 32 + tl.arange(0, 32)[:, None]
     for k in tl.static_range(1, SLICE + 1):
         # The runs that merge k makes alternate in direction: bit k of the index, and after the last merge none.
         turned = (index >> (k - 1)) & 1 if k > 1 else 0
         turns = ((index >> k) & 1 if k < SLICE else 0) ^ turned
         x = tl.where(turns == 1, -x, x)
-        if k <= 5:
-            x = exchange_all(x, k, 0)
-        else:
-            x = merge_in_slice(x, k, SLICE)
-    places = start + tl.arange(0, N)
+        x = exchange_all(x, k, 0) if k <= 5 else merge_in_slice(x, k, SLICE)
+    return x
+
+
+@triton.jit
+def sort_slices(x_ptr, y_ptr, n, SLICE: tl.constexpr):
+    """Sort every slice of x [n] into y [n]."""
+    N: tl.constexpr = 1 << SLICE
+    places = tl.program_id(0) * N + tl.arange(0, N)
+    x = tl.load(x_ptr + places, mask=places < n, other=float("inf")).to(tl.float32)
+    x = sort_tile(tl.reshape(x, [32, N // 32]), SLICE)
     tl.store(y_ptr + places, tl.reshape(tl.trans(x), [N]).to(y_ptr.dtype.element_ty), mask=places < n)
 
 
@@ -144,18 +145,18 @@ def run(data: torch.Tensor, N: int, *, SLICE: int, STAGES: int) -> torch.Tensor:
         left = k
         for stages in passes(k - SLICE, STAGES):
             columns = triton.cdiv(N, 1 << left) << (left - stages)
-            C = 1 << (13 - stages)  # 32 elements per thread
+            C = 1 << (13 - stages)
             cross[(columns // C,)](
-                y, N, k, 1 << (left - stages), STAGES=stages, MIRROR=left == k, C=C, num_warps=8
-            )  # fmt: skip
+                y, N, k, 1 << (left - stages), STAGES=stages, MIRROR=left == k, C=C, num_warps=min(8, C // 32)
+            )
             left -= stages
         merge_slices[(slices,)](y, N, k, SLICE=SLICE, num_warps=threads // 32)
     return y
 
 
 def default(case: Case) -> Config:
-    # A larger slice saves passes over memory; a smaller one fills the SMs when the array is short.
-    return {"SLICE": 14 if case["n"] >= 1 << 22 else 13, "STAGES": 5}
+    # A larger slice saves passes over memory; a smaller one fills the SMs when the array is short. At least 2^10.
+    return {"SLICE": 10 if case["n"] <= 1024 else 13 if case["n"] < 1 << 22 else 14, "STAGES": 5}
 
 
 def space(case: Case) -> list[Config]:

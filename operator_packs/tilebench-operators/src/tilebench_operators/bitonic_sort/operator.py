@@ -7,6 +7,7 @@ F = 0 (comparisons only), Q = 2·N·s, the compulsory traffic.
 """
 
 import torch
+
 from tilebench_core import Case, Definition, Draw
 
 

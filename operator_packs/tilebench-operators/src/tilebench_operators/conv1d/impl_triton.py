@@ -65,12 +65,9 @@ def tile_kernel(
         channel = step % chunks * BK
         weight = weight_desc.load([tap, row, channel]).reshape(BM, BK)
         x = x_desc.load([batch, channel, position + tap - padding]).reshape(BK, BN)
-        if fp32:
-            # A TF32 tensor core wants the reduction axis contiguous in shared memory, and x has positions there.
-            # An operand in registers may have any order, and only the left one can be there: x, in a transposed product.
-            acc = tl.dot(rounded_to_tf32(x.T), weight.T, acc)
-        else:
-            acc = tl.dot(weight, x, acc)
+        # A TF32 tensor core wants the reduction axis contiguous in shared memory, and x has positions there. An operand
+        # in registers may have any order, and only the left one can be there: in fp32 the product is transposed.
+        acc = tl.dot(rounded_to_tf32(x.T), weight.T, acc) if fp32 else tl.dot(weight, x, acc)
     if fp32:
         acc = acc.T
     out_desc.store([batch, row, position], acc.to(out_desc.dtype).reshape(1, BM, BN))

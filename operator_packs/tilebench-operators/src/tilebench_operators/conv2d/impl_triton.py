@@ -1,10 +1,12 @@
 """Two-dimensional convolution in Triton: implicit GEMM, taps outermost, operand tiles through TMA.
 
-Per tap: out[Cout, pixels] += weight_tap [Cout, Cin] @ x[Cin, shifted pixels]. An image's rows are flattened, so a tile is
-a run of BN pixels, whatever the width, and a tap shifts it by (row - 1)·W + column - 1. The hardware fills with zeros
-what lies outside the image. Only the wrap from one row's end to the next one's start is wrong: it spoils the last
-column for right taps and the first column for left taps, and is put right on the accumulators, once per tap column:
-right taps go first and their last column is zeroed; before the left taps, which go last, the first column is set aside.
+Per tap: out[Cout, pixels] += weight_tap [Cout, Cin] @ x[Cin, shifted pixels]. The image's rows are flattened, so a
+tile is a run of BN pixels, whatever the width, and a tap shifts it by (row - 1)·W + column - 1. The hardware fills with
+zeros what lies outside the image. Only the wrap from one row's end to the next row's start is
+wrong: it spoils the last column for right taps and the first column for left taps, and is put right on the
+accumulators, once per tap column: right taps go first, and their last column is zeroed; left taps go last, and the first
+column is set aside before them.
+
 One tap's weights lie `taps` elements apart, which no tile load can read, so a first launch packs them as
 [taps, Cout, Cin]: 288 KiB in fp16. Nothing else is copied. Other kernel sizes, strides, groups and unaligned images (edge
 cases only) load by pointers instead.
@@ -74,20 +76,15 @@ def tile_kernel(
         if column == 0:
             # Among 16 neighbours at most one is in the first column: a sum picks it, at a sixteenth of the registers.
             first = tl.where(columns == 0, acc, 0.0)
-            if fp32:
-                first = tl.sum(first.reshape(BN // 16, 16, BM), axis=1)
-            else:
-                first = tl.sum(first.reshape(BM, BN // 16, 16), axis=2)
+            first = first.reshape(BN // 16, 16, BM) if fp32 else first.reshape(BM, BN // 16, 16)
+            first = tl.sum(first, axis=1 if fp32 else 2)
         for step in range(3 * chunks):
             tap_row = step // chunks
             channel = step % chunks * BK
             weight = weight_desc.load([tap_row * 3 + column, row, channel]).reshape(BM, BK)
             shifted = pixel + (tap_row - 1) * width + column - 1
             x = x_desc.load([batch, channel, shifted]).reshape(BK, BN)
-            if fp32:
-                acc = tl.dot(rounded_to_tf32(x.T), weight.T, acc)
-            else:
-                acc = tl.dot(weight, x, acc)
+            acc = tl.dot(rounded_to_tf32(x.T), weight.T, acc) if fp32 else tl.dot(weight, x, acc)
         if column == 2:
             acc = tl.where(columns == width - 1, 0.0, acc)
     if fp32:
@@ -198,12 +195,15 @@ def run(
 
 def default(case: Case) -> Config:
     # The largest tile that still gives almost every multiprocessor a program. Three stages of 128×128 take 96 KiB, so
-    # that two programs share a multiprocessor; the small tiles wait for memory and want more stages.
-    tiles = [(128, 128, 8, 3), (128, 64, 4, 4), (64, 64, 4, 4)]
-    tiles += [(32, 64, 4, 5), (16, 64, 4, 6)] if case.dtype == "fp32" else [(64, 32, 4, 5), (64, 16, 4, 6)]
-    for bm, bn, warps, stages in tiles:
-        if triton.cdiv(case["Cout"], bm) * triton.cdiv(case["H"] ** 2, bn) >= 120:
-            break
+    # that two programs of four warps share a multiprocessor; in fp32 an operand lies in registers too, which four warps
+    # haven't enough of. The small tiles wait for memory and want more stages.
+    fp32 = case.dtype == "fp32"
+    tiles = [(128, 128, 8 if fp32 else 4, 4 if fp32 else 3), (128, 64, 4, 4), (64, 64, 4, 4)]
+    tiles += [(32, 64, 4, 5), (16, 64, 4, 6)] if fp32 else [(64, 32, 4, 5), (64, 16, 4, 6)]
+    pixels = case["H"] * (case["W"] or case["H"])
+    bm, bn, warps, stages = next(
+        (tile for tile in tiles if triton.cdiv(case["Cout"], tile[0]) * triton.cdiv(pixels, tile[1]) >= 120), tiles[-1]
+    )
     return {"BM": bm, "BN": bn, "BK": 128 // case.dtype_size, "num_warps": warps, "num_stages": stages}
 
 

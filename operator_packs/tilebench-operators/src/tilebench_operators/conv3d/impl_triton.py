@@ -1,10 +1,12 @@
 """Three-dimensional convolution in Triton: implicit GEMM, taps outermost, operand tiles through TMA.
 
-Per tap: out[Cout, pixels] += weight_tap [Cout, Cin] @ x[Cin, shifted pixels]. A plane's rows are flattened, so a tile is
-a run of BN pixels, whatever the width, and a tap shifts it by (row - 1)·W + column - 1. The hardware fills with zeros
-what lies outside the plane and what lies outside the volume. Only the wrap from one row's end to the next one's start is wrong: it spoils the last
-column for right taps and the first column for left taps, and is put right on the accumulators, once per tap column:
-right taps go first and their last column is zeroed; before the left taps, which go last, the first column is set aside.
+Per tap: out[Cout, pixels] += weight_tap [Cout, Cin] @ x[Cin, shifted pixels]. A plane's rows are flattened, so a
+tile is a run of BN pixels, whatever the width, and a tap shifts it by (row - 1)·W + column - 1. The hardware fills with
+zeros what lies outside the plane, and the planes outside the volume. Only the wrap from one row's end to the next row's start is
+wrong: it spoils the last column for right taps and the first column for left taps, and is put right on the
+accumulators, once per tap column: right taps go first, and their last column is zeroed; left taps go last, and the first
+column is set aside before them.
+
 One tap's weights lie `taps` elements apart, which no tile load can read, so a first launch packs them as
 [taps, Cout, Cin]: 216 KiB in fp16. Nothing else is copied. Other kernel sizes, strides, groups and unaligned images (edge
 cases only) load by pointers instead.
@@ -75,20 +77,15 @@ def tile_kernel(
         if column == 0:
             # Among 16 neighbours at most one is in the first column: a sum picks it, at a sixteenth of the registers.
             first = tl.where(columns == 0, acc, 0.0)
-            if fp32:
-                first = tl.sum(first.reshape(BN // 16, 16, BM), axis=1)
-            else:
-                first = tl.sum(first.reshape(BM, BN // 16, 16), axis=2)
+            first = first.reshape(BN // 16, 16, BM) if fp32 else first.reshape(BM, BN // 16, 16)
+            first = tl.sum(first, axis=1 if fp32 else 2)
         for step in range(9 * chunks):
             tap_row = step // chunks  # 3 · plane + row
             channel = step % chunks * BK
             weight = weight_desc.load([tap_row * 3 + column, row, channel]).reshape(BM, BK)
             shifted = pixel + (tap_row % 3 - 1) * width + column - 1
             x = x_desc.load([batch, channel, depth + tap_row // 3 - 1, shifted]).reshape(BK, BN)
-            if fp32:
-                acc = tl.dot(rounded_to_tf32(x.T), weight.T, acc)
-            else:
-                acc = tl.dot(weight, x, acc)
+            acc = tl.dot(rounded_to_tf32(x.T), weight.T, acc) if fp32 else tl.dot(weight, x, acc)
         if column == 2:
             acc = tl.where(columns == width - 1, 0.0, acc)
     if fp32:
@@ -207,15 +204,17 @@ def run(
 
 
 def default(case: Case) -> Config:
-    # All 64 output channels and as many pixels as two programs per multiprocessor can hold, smaller for small volumes.
-    for tile, warps in ((256, 8), (128, 4)):
-        if case["D"] * case["H"] ** 2 >= 132 * tile:
+    # All 64 output channels and many pixels per program, fewer for small volumes. In fp32 an operand lies in registers
+    # too, which four warps haven't enough of for 256 pixels.
+    pixels = case["D"] * case["H"] * (case["W"] or case["H"])
+    for tile, warps in ((256, 8 if case.dtype == "fp32" else 4), (128, 4)):
+        if pixels >= 132 * tile:
             return {"BM": 64, "BN": tile, "BK": 128 // case.dtype_size, "num_warps": warps, "num_stages": 3}
     return {"BM": 64, "BN": 64, "BK": 128 // case.dtype_size, "num_warps": 4, "num_stages": 4}
 
 
 def space(case: Case) -> list[Config]:
-    tiles = [(64, 64, 4), (64, 128, 4), (64, 128, 8), (64, 256, 4), (64, 256, 8), (32, 128, 4), (32, 256, 8)]
+    tiles = [(64, 64, 4), (64, 128, 4), (64, 128, 8), (64, 256, 4), (64, 256, 8)]
     return [
         {"BM": bm, "BN": bn, "BK": bk // case.dtype_size, "num_warps": warps, "num_stages": stages}
         for bm, bn, warps in tiles

@@ -1,6 +1,7 @@
 """Grouped 3-D convolution (cross-correlation, no bias, zero padding, cubic kernel).
 
-out[b, o, z, y, x] = Σ_{c < Cin/g, r, s, t < k} input[b, γ·Cin/g + c, z·stride + r - p, y·stride + s - p, x·stride + t - p] · weight[o, c, r, s, t],
+out[b, o, z, y, x] =
+  Σ_{c < Cin/g, r, s, t < k} input[b, γ·Cin/g + c, z·stride + r - p, y·stride + s - p, x·stride + t - p] · weight[o, c, r, s, t],
 with γ the group of o, p the padding, and zero outside the input.
 
 Inputs: input [batch, Cin, D, H, W] and weight [Cout, Cin/groups, k, k, k] in the case's dtype, N(0, 1); the integers stride,

@@ -1,6 +1,7 @@
 """Scatter of token rows in PyTorch."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

@@ -1,6 +1,7 @@
 """Interleaving in PyTorch: stacked as columns, then read row by row."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

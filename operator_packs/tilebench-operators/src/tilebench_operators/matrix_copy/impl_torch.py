@@ -1,6 +1,7 @@
 """Matrix copy in PyTorch."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

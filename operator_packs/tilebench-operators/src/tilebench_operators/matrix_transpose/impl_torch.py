@@ -1,6 +1,7 @@
 """Matrix transposition in PyTorch."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

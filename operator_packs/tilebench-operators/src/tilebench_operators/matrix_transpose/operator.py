@@ -5,6 +5,7 @@ F = 0, Q = 2·m·n·s.
 """
 
 import torch
+
 from tilebench_core import Case, Definition, Draw
 
 

@@ -80,9 +80,10 @@ def run(
 
 
 def default(case: Case) -> Config:
-    # 128 threads with 8 to 32 logits each, and two programs for each of 132 SMs where there are so many tokens.
+    # 128 threads with 8 to 32 logits each (fp32: 16, since their keys take two registers), and two programs for each
+    # of 132 SMs where there are so many tokens.
     rows = 8
-    while rows < 32 and case["M"] >= 264 * 2 * rows:
+    while rows < (16 if case.dtype_size == 4 else 32) and case["M"] >= 264 * 2 * rows:
         rows *= 2
     return {"ROWS": rows, "num_warps": 4}
 

@@ -1,6 +1,7 @@
 """Sorting integers in PyTorch: the library's sort."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

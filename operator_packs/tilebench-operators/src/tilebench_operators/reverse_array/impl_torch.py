@@ -1,6 +1,7 @@
 """Reversal of an array in PyTorch."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

@@ -1,6 +1,7 @@
 """Selection of the k largest values in PyTorch."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

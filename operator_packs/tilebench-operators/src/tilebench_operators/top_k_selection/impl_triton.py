@@ -9,6 +9,7 @@ pass; unlucky data (a sorted array, say) only makes the last launch longer. A sh
 import torch
 import triton
 import triton.language as tl
+
 from tilebench_core import Case, Config, Kernel
 
 SHORT = 4096  # values that one program selects from at once

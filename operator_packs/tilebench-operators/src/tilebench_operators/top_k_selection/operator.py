@@ -5,6 +5,7 @@ F = 0 (comparisons only), Q = 4·(N + k).
 """
 
 import torch
+
 from tilebench_core import Case, Definition, Draw
 
 

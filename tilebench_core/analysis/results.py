@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tilebench_core.campaign import Campaign
 from tilebench_core.errors import RequestError
-from tilebench_core.records import Record, RecordReader, latest
+from tilebench_core.records import Record
 
-__all__ = ["DEFAULT_NOISE_FLOOR", "Campaign", "Peaks", "load_campaign"]
+__all__ = ["DEFAULT_NOISE_FLOOR", "Peaks", "Results", "load_results"]
 
 DEFAULT_NOISE_FLOOR = 0.01  # used, and said to be assumed, where a campaign has not measured its own
 
@@ -29,7 +29,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Campaign:
+class Results:
     """What one campaign left behind. `records` holds the last record of each trial; `torn` lists unreadable lines."""
 
     name: str
@@ -65,11 +65,19 @@ class Campaign:
     @property
     def device(self) -> str:
         """The device's name, from the environment or else from the records."""
+        names = sorted({record.device for record in self.records if record.device})
+        return str(self._of_device("name") or ", ".join(names) or "unknown device")
+
+    @property
+    def driver(self) -> str:
+        """The device driver's version, or an empty string."""
+        return str(self._of_device("driver") or "")
+
+    def _of_device(self, name: str) -> Any:
         device = self.environment.get("device")
         if isinstance(device, Mapping):
-            device = device.get("name")
-        names = sorted({record.device for record in self.records if record.device})
-        return str(device or ", ".join(names) or "unknown device")
+            return device.get(name)
+        return device if name == "name" else self.environment.get(name)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -77,27 +85,27 @@ class Campaign:
         versions: dict[str, str] = {}
         for record in self.records:
             versions.update(record.versions)
-        return {**versions, **{str(k): str(v) for k, v in (self.environment.get("versions") or {}).items()}}
+        backends = self.environment.get("backends") or {}
+        for known in (self.environment.get("packages") or {}, *backends.values()):
+            versions.update({str(name): str(version) for name, version in known.items() if version})
+        return versions
 
 
-def load_campaign(folder: Path) -> Campaign:
+def load_results(folder: Path) -> Results:
     """Read a campaign's folder; raise RequestError if it holds no records or a file in it cannot be read."""
-    paths = [folder / "records.jsonl", folder / "records.jsonl.gz"]
-    path = next((path for path in paths if path.is_file()), paths[0])
-    reader = RecordReader(path)
-    records = tuple(latest(reader))
-    environment: Any = {}
-    if (folder / "environment.json").is_file():
-        try:
-            environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RequestError(f"{folder / 'environment.json'}: not valid JSON: {error}") from error
+    campaign = Campaign(folder)
+    if not campaign.records_path.is_file():
+        raise RequestError(f"{campaign.records_path}: no such file; expected the records of a campaign")
+    try:
+        environment = campaign.environment()
+    except ValueError as error:
+        raise RequestError(f"{folder / 'environment.json'}: not valid JSON: {error}") from error
     config = folder / "config.yaml"
-    return Campaign(
+    return Results(
         name=folder.resolve().name,
         folder=folder,
-        records=records,
+        records=tuple(campaign.records()),
         environment=environment if isinstance(environment, Mapping) else {},
         config_text=config.read_text(encoding="utf-8") if config.is_file() else "",
-        torn=tuple(reader.torn),
+        torn=tuple(campaign.torn),
     )

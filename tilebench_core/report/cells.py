@@ -1,0 +1,114 @@
+"""The tables that every format shares: headings and rows of text, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilebench_core.analysis.standings import Mean, Standing
+from tilebench_core.report.content import Content, Group, Trouble
+
+__all__ = ["Table", "duel_table", "failure_table", "operator_table", "standing_table", "suite_tables"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. Columns whose heading is in `text` are left-aligned words; the others are numbers."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text: frozenset[str] = frozenset()
+
+
+def times(mean: Mean | None) -> str:
+    """A mean speedup or gain with the number of its cases: 1.23× (40)."""
+    return f"{mean.value:.2f}× ({mean.cases})" if mean and mean.value else "–"
+
+
+def share(value: float | None) -> str:
+    """A share in per cent, or a dash."""
+    return "–" if value is None else f"{value * 100:.0f} %"
+
+
+def standing_table(title: str, rows: Sequence[Standing]) -> Table:
+    """How everybody stands. In brackets: the number of cases behind a figure."""
+    floors = any(row.attainable.value for row in rows)
+    gains = any(row.tuning_gain.value for row in rows)
+    head = ["Backend", "Speedup, common cases", "Speedup, own cases"]
+    head += ["Tuning gain"] if gains else []
+    head += ["Utilisation", "at the largest case"]
+    head += ["Of attainable", "at the largest"] if floors else []
+    head += ["Operators ≥ 80 %", "Passed"]
+    cells = []
+    for row in rows:
+        line = [row.contestant.label, times(row.speedup_common), times(row.speedup)]
+        line += [times(row.tuning_gain)] if gains else []
+        line += [share(row.utilisation.value), share(row.utilisation_largest.value)]
+        line += [share(row.attainable.value), share(row.attainable_largest.value)] if floors else []
+        good = f"{share(row.good_share)} of {row.utilisation.operators}" if row.utilisation.operators else "–"
+        line += [good, f"{share(row.pass_rate)} ({row.passed + row.suspicious}/{row.applicable})"]
+        cells.append(line)
+    return Table(title, head, cells, frozenset({"Backend"}))
+
+
+def suite_tables(group: Group) -> list[Table]:
+    """The suite's standings, then each category's."""
+    tables = [standing_table("All operators", group.suite)]
+    if len(group.categories) > 1:
+        tables += [standing_table(category, rows) for category, rows in group.categories.items()]
+    return tables
+
+
+def duel_table(group: Group) -> Table:
+    """Wins / ties / losses of the row against the column."""
+    head = ["", *(who.label for who in group.contestants)]
+    rows = []
+    for first in group.contestants:
+        row = [first.label]
+        for second in group.contestants:
+            duel = group.duels.get((first, second))
+            row.append(f"{duel.wins} / {duel.ties} / {duel.losses}" if duel and duel.cases else "–")
+        rows.append(row)
+    return Table("Wins / ties / losses of the row against the column, by case", head, rows, frozenset({""}))
+
+
+def operator_table(group: Group) -> Table:
+    """One row per operator: everybody's mean speedup, and the best one's utilisation."""
+    head = ["Operator", "Category", "Cases", *(who.label for who in group.contestants), "Utilisation of best", "Failed"]
+    rows = []
+    for row in group.operators:
+        used = row.utilisations[row.best].value if row.best else None
+        rows.append(
+            [
+                row.operator, row.category, str(row.cases),
+                *(f"{row.speedups[who].value:.2f}×" if row.speedups[who].value else "–" for who in group.contestants),
+                share(used), str(row.failures),
+            ]
+        )  # fmt: skip
+    return Table("Speedup over PyTorch by operator", head, rows, frozenset({"Operator", "Category"}))
+
+
+def failure_table(title: str, troubles: Sequence[Trouble]) -> Table:
+    """Records that did not pass, those that ended alike in one row."""
+    head = ["Outcome", "Operator", "Dtype", "Backend", "Cases", "First case", "Reason"]
+    rows = [[t.outcome, t.operator, t.dtype, t.who, str(t.cases), t.first, t.reason] for t in troubles]
+    return Table(title, head, rows, frozenset(head) - {"Cases"})
+
+
+def environment_rows(content: Content) -> list[tuple[str, str]]:
+    """What the campaigns ran on, flat."""
+    rows: list[tuple[str, str]] = []
+    for campaign in content.campaigns:
+        rows.append(("campaign", campaign.name))
+        rows += [(name, value) for name, value in _flat("", campaign.environment) if not name.startswith("resumed")]
+    return rows
+
+
+def _flat(prefix: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        pairs: list[tuple[str, str]] = []
+        for key, item in value.items():
+            pairs += _flat(f"{prefix}.{key}" if prefix else str(key), item)
+        return pairs
+    return [(prefix, str(value))]

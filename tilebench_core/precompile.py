@@ -52,23 +52,39 @@ class UnfilledDraw(Draw):
         return self._torch.empty(n, dtype=self._dtype(dtype))
 
 
-def _jobs(tasks: Sequence[CaseTask]) -> list[tuple[str, str, str, list[dict[str, Any]]]]:
-    """(backend, kernel module, operator folder, cases) for every kernel and dtype that is going to run."""
-    grouped: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+def _jobs(tasks: Sequence[CaseTask], share: str) -> list[tuple[str, str, str, list[dict[str, Any]], bool]]:
+    """(backend, kernel module, operator folder, cases, whole space) for every kernel and dtype that is going to run.
+
+    Where winners are shared between cases, only the first case of each kernel and dtype is searched.
+    """
+    grouped: dict[tuple[str, str, str, str, bool, int], list[dict[str, Any]]] = {}
     for task in tasks:
         for trial in task.trials:
             if trial.verdict is None and trial.module is not None:
-                key = trial.backend, trial.module, task.operator.folder, task.case.dtype
-                case = asdict(task.case)
-                if case not in grouped.setdefault(key, []):
-                    grouped[key].append(case)
-    return [(backend, module, folder, cases) for (backend, module, folder, _), cases in grouped.items()]
+                tuned = trial.mode == "tuned"
+                apart = task.case.index if tuned and share == "case" else 0
+                key = trial.backend, trial.module, task.operator.folder, task.case.dtype, tuned, apart
+                case, cases = asdict(task.case), grouped.setdefault(key, [])
+                if case not in cases and not (tuned and cases):
+                    cases.append(case)
+    return [
+        (backend, module, folder, cases, tuned) for (backend, module, folder, _, tuned, _), cases in grouped.items()
+    ]
 
 
 def _compile_job(
-    backend_name: str, options: Mapping[str, Any], module: str, folder: str, cases: Sequence[dict[str, Any]], arch: str
+    backend_name: str,
+    options: Mapping[str, Any],
+    module: str,
+    folder: str,
+    cases: Sequence[dict[str, Any]],
+    whole_space: bool,
+    arch: str,
 ) -> int:
-    """Compile the default configuration of each case; runs in a process of its own. Returns how many compiled."""
+    """Compile the default configuration of each case, or its whole space; runs in a process of its own.
+
+    Returns how many configurations compiled.
+    """
     from importlib import import_module
 
     from tilebench_core.registry import installed
@@ -81,13 +97,15 @@ def _compile_job(
     compiled = 0
     for raw in cases:
         case = Case(**raw)
-        try:
-            backend.compile_for(kernel, definition.inputs(case, UnfilledDraw()), kernel.default(case), arch)
-            compiled += 1
-        except NotImplementedError:
-            return compiled
-        except Exception:  # its failure is recorded where the kernel really runs; here it only means no head start
-            continue
+        inputs = definition.inputs(case, UnfilledDraw())
+        for config in kernel.space(case) if whole_space else [kernel.default(case)]:
+            try:
+                backend.compile_for(kernel, inputs, config, arch)
+                compiled += 1
+            except NotImplementedError:
+                return compiled
+            except Exception:  # its failure is recorded where the kernel really runs; here it only means no head start
+                continue
     return compiled
 
 
@@ -112,7 +130,7 @@ def precompile(
     say: Callable[[str], None],
 ) -> None:
     """Compile what `tasks` will need, on all cores. Best effort: nothing depends on it but time."""
-    jobs = _jobs(tasks)
+    jobs = _jobs(tasks, config.tune.share)
     if not jobs:
         return
     start, compiled, failed = time.monotonic(), 0, 0
@@ -129,4 +147,4 @@ def precompile(
             except (BrokenProcessPool, Exception):  # a compiler that dies here is met again, and charged, in the worker
                 failed += 1
     lost = f", {failed} compilers died" if failed else ""
-    say(f"compiled ahead for {compiled} cases in {time.monotonic() - start:.0f} s on {workers} cores{lost}")
+    say(f"compiled {compiled} configurations ahead in {time.monotonic() - start:.0f} s on {workers} cores{lost}")

@@ -155,6 +155,9 @@ class Runner:
         left = task.without(done)
         open_trials = [trial for trial in left.trials if trial.verdict is None]
         trial_id, step = current
+        if step.startswith("tune "):
+            # It cost a candidate, not the search: the tuning log knows which, and the search goes on behind it.
+            return [left]
         if trial_id is None and step == "time" and len(open_trials) > 1:
             # Several took turns, so nobody can be charged yet: each goes on alone.
             return [replace(task, trials=(trial,)) for trial in left.trials]

@@ -85,6 +85,20 @@ class View:
         """Every (device, clock, cache) that has valid records; they are never averaged together."""
         return tuple(sorted({(point.device, point.clock, point.cache) for point in self.points}))
 
+    @cached_property
+    def by_operator(self) -> dict[str, View]:
+        """The part of each operator that has valid records, in one pass."""
+        records: dict[str, list[Record]] = defaultdict(list)
+        points: dict[str, list[Point]] = defaultdict(list)
+        for record in self.records:
+            records[record.operator].append(record)
+        for point in self.points:
+            points[point.operator].append(point)
+        return {
+            name: View(tuple(records[name]), self.contestants, tuple(points[name]), self.ambiguous)
+            for name in sorted(points)
+        }
+
     def under(self, device: str, clock: str, cache: str) -> View:
         """The part of this view under one condition; records that failed stay with their device."""
         return View(

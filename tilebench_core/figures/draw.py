@@ -108,7 +108,7 @@ def draw_figures(
     style = looks(view.contestants)
     written = []
     for operator, dtype in dict.fromkeys((point.operator, point.dtype) for point in view.points):
-        part = view.only(operator=operator, dtype=dtype)
+        part = view.by_operator[operator].only(dtype=dtype)
         wanted = None if plots is None or operator not in plots else set(plots[operator])
         for condition in part.conditions:
             figures = figures_of(part.under(*condition), view.contestants, campaign.peaks)

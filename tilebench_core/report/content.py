@@ -201,14 +201,13 @@ def _operator_row(operator: str, view: View, contestants: Sequence[Contestant]) 
 def _group(view: View, condition: tuple[str, str, str], peaks: Peaks, noise_floor: float) -> Group:
     part = view.under(*condition)
     contestants = part.present
-    by_operator: dict[str, None] = dict.fromkeys(sorted({point.operator for point in part.points}))
     categories = sorted({point.category for point in part.points})
     return Group(
         device=condition[0], clock=condition[1], cache=condition[2], view=part, contestants=contestants,
         suite=standings(part, contestants, peaks),
         categories={name: standings(part.only(category=name), contestants, peaks) for name in categories},
         duels=duels(part, contestants, noise_floor), peaks=peaks,
-        operators=[_operator_row(name, part.only(operator=name), contestants) for name in by_operator],
+        operators=[_operator_row(name, own, contestants) for name, own in part.by_operator.items()],
     )  # fmt: skip
 
 

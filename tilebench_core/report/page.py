@@ -24,7 +24,7 @@ from tilebench_core.report.cells import (
     suite_tables,
 )  # fmt: skip
 from tilebench_core.report.chart import chart, markers, sparkline, styles
-from tilebench_core.report.content import Content, Group, Trouble, params_text
+from tilebench_core.report.content import Content, Group, OperatorRow, Trouble, params_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -85,8 +85,7 @@ def html_report(content: Content) -> str:
                 "rows": list(zip(table.rows, sparks, [_anchor(number, row[0]) for row in table.rows], strict=True)),
                 "legend": [(index_of[who], who.label) for who in group.contestants],
                 "sections": [
-                    _section(number, group, row.operator, index_of, by_operator[row.operator])
-                    for row in group.operators
+                    _section(number, group, row, index_of, by_operator[row.operator]) for row in group.operators
                 ],
             }
         )
@@ -104,10 +103,10 @@ def _anchor(number: int, operator: str) -> str:
 
 
 def _section(
-    number: int, group: Group, operator: str, index_of: dict[Contestant, int], troubles: Sequence[Trouble]
+    number: int, group: Group, row: OperatorRow, index_of: dict[Contestant, int], troubles: Sequence[Trouble]
 ) -> OperatorSection:
-    view = group.view.only(operator=operator)
-    row = next(row for row in group.operators if row.operator == operator)
+    operator = row.operator
+    view = group.view.by_operator[operator]
     peaks = group.peaks
     dtypes = []
     for dtype in dict.fromkeys(point.dtype for point in view.points):

@@ -30,7 +30,7 @@ def _speedup_scatter(group: Group) -> Rows:
         return [head]
     rows: list[list[Any]] = [head]
     for row in group.operators:
-        points = group.view.only(operator=row.operator).points
+        points = group.view.by_operator[row.operator].points
         pairs = [(speedup(point, rivals[0]), speedup(point, rivals[1])) for point in points]
         both = [(a, b) for a, b in pairs if a and b]
         if both:

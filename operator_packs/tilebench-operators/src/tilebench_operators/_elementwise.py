@@ -22,3 +22,13 @@ def triton_default(case: Case) -> Config:
 def triton_space(case: Case) -> list[Config]:
     """One, two or four 16-byte vectors per thread and operand, 64 to 512 threads."""
     return [_config(case, size, warps) for size in (16, 32, 64) for warps in (2, 4, 8, 16)]
+
+
+def cutile_default(case: Case) -> Config:
+    """One 16-byte vector per thread and operand for types of up to two bytes, two for fp32; a block has 128 threads."""
+    return {"TILE": max(1024, 2048 // case.dtype_size)}
+
+
+def cutile_space(case: Case) -> list[Config]:
+    """Tiles of 512 to 8192 elements; from 16,384 bytes on a thread has more vectors in flight than it needs."""
+    return [{"TILE": tile} for tile in (512, 1024, 2048, 4096, 8192)]

@@ -224,6 +224,7 @@ def space(case: Case) -> list[Config]:
         for bk, depths in ((128, (3, 4, 6)), (256, (2, 3)))
         for stages in depths
         if stages * bk * (bm + bn) <= 212_992
+        and (case.dtype != "fp32" or bm * bn <= 2048 * warps)  # an operand in registers, too: more would spill
     ]
 
 

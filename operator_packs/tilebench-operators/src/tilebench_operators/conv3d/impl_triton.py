@@ -221,6 +221,7 @@ def space(case: Case) -> list[Config]:
         for bk in (64, 128)
         for stages in (3, 4, 5)
         if stages * bk * (bm + bn) <= 212_992
+        and (case.dtype != "fp32" or bm * bn <= 2048 * warps)  # an operand in registers, too: more would spill
     ]
 
 

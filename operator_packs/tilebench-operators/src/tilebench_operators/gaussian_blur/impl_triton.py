@@ -43,7 +43,7 @@ def strip_kernel(x_ptr, weight_ptr, out_ptr, rows, cols, ROWS, LANES: tl.constex
     a1, a2, a3, a4, a5, a6 = a0, a0, a0, a0, a0, a0
     weights = ()
     for tap in tl.static_range(49):
-        weights = weights + (tl.load(weight_ptr + tap).to(tl.float32),)
+        weights = weights + (tl.load(weight_ptr + tap).to(tl.float32),)  # noqa: RUF005 - Triton knows no unpacking
     row = first - 3
     # The next row is on its way while this one is added.
     before = load_quads(x_ptr, row, rows, cols, column - 4)

@@ -112,7 +112,7 @@ def default(case: Case) -> Config:
 
 def space(case: Case) -> list[Config]:
     widest = min(128, max(16, triton.next_power_of_2(case["D"])))
-    return [
+    return [default(case)] + [
         _config(case, tile, rows, programs, bm, bn, 4, stages)
         for tile in sorted({min(32, widest), min(64, widest)})
         for rows in (32, 64)

@@ -189,7 +189,7 @@ def default(case: Case) -> Config:
 def space(case: Case) -> list[Config]:
     depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
     shapes = [
-        (128, 128, 4, 3), (128, 128, 8, 4), (128, 128, 8, 5), (64, 256, 4, 4), (64, 256, 8, 4), (256, 64, 8, 4),
+        (128, 128, 4, 3), (128, 128, 8, 4), (128, 128, 8, 5), (64, 256, 4, 4), (64, 256, 8, 3), (256, 64, 8, 4),
         (128, 256, 8, 3), (256, 128, 8, 3),
     ]  # fmt: skip
     if case.dtype != "fp32":

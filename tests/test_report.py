@@ -1,0 +1,175 @@
+"""The report: every format says the same, and needs nothing but itself."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from synthetic import GPU, Shape, synthetic_records, troubled_records, write_campaign
+
+from tilebench_core.errors import RequestError
+from tilebench_core.report import FORMATS, write_report
+from tilebench_core.report.chart import sparkline
+from tilebench_core.report.command import report_command
+from tilebench_core.report.content import content_of
+from tilebench_core.report.page import _ranges
+from tilebench_core.report.terminal import print_report
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory) -> Path:
+    return write_campaign(tmp_path_factory.mktemp("results") / "night", troubled_records())
+
+
+@pytest.fixture(scope="module")
+def written(campaign: Path) -> dict[str, Path]:
+    formats = [name for name in FORMATS if name not in ("terminal", "figures")]
+    return {path.name: path for path in write_report([campaign], campaign / "report", formats)}
+
+
+class Page(HTMLParser):
+    """Collects what a test wants to know about a page, and refuses unclosed elements."""
+
+    VOID = ("meta", "link", "input", "path", "br")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.counts: dict[str, int] = {}
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if values.get("id"):
+            self.ids.append(values["id"])
+        for name in ("href", "src"):
+            if values.get(name):
+                self.links.append(values[name])
+
+    def handle_startendtag(self, tag, attrs):
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_no_network(written):
+    text = written["report.html"].read_text()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert len(set(page.ids)) == len(page.ids)
+    for link in page.links:
+        assert link == "data:," or link.removeprefix("#") in page.ids
+    assert not re.search(r"(src|href)=.?https?:|@import|url\(.?http", text)
+    assert page.counts["polyline"] > 100
+
+
+def test_failures_come_first_and_reasons_are_text_not_markup(written):
+    text = written["report.html"].read_text()
+    assert text.index('id="failures"') < text.index('id="g0"')
+    assert "&lt;b&gt;&amp;amp;&lt;/b&gt;" in text
+    assert "<b>&amp;</b>" not in text
+    markdown = written["report.md"].read_text()
+    assert markdown.index("## Failures") < markdown.index(f"## {GPU}")
+    assert "| WRONG | matmul\\_02" in markdown or "| WRONG | matmul_02" in markdown
+    assert "run took longer than 30 s" in markdown
+
+
+def test_what_was_not_applicable_is_listed_apart(campaign):
+    content = content_of([campaign])
+    assert {trouble.outcome for trouble in content.inapplicable} == {"MISSING", "UNSUPPORTED"}
+    assert {trouble.outcome for trouble in content.failures} == {"WRONG", "TIMEOUT", "SUSPICIOUS"}
+    assert content.outcomes["MISSING"] == 48
+
+
+def test_each_gpu_has_a_group_of_its_own(campaign):
+    groups = content_of([campaign]).groups
+    assert [group.device for group in groups] == ["NVIDIA A100", GPU]
+    assert groups[0].suite[0].attainable.value is None  # the ceilings in the environment are the other GPU's
+    assert groups[1].suite[0].attainable.value is not None
+
+
+def test_notes_say_what_a_reader_must_know(campaign):
+    notes = " ".join(content_of([campaign]).notes)
+    for part in ("0.50% are ties (noise floor, measured)", "4 records are SUSPICIOUS", "without a CUDA graph"):
+        assert part in notes
+
+
+def test_csv_and_parquet_hold_every_record(written):
+    table, parquet = pd.read_csv(written["records.csv"]), pd.read_parquet(written["records.parquet"])
+    records = troubled_records()
+    assert len(table) == len(parquet) == len(records)
+    assert list(table.trial_id) == [record.trial_id for record in records]
+    assert table.median_us.isna().sum() == sum(record.median_us is None for record in records)
+    assert set(table.columns) == set(parquet.columns)
+
+
+def test_the_terminal_shows_the_same_tables(campaign):
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115  # closed with the process
+    print_report(content_of([campaign]), console)
+    text = console.export_text()
+    for part in ("Failures", "cutile (tuned)", "Speedup, common", "pointwise_00", "TIMEOUT", "22 / 0 / 0"):
+        assert part in text
+
+
+def test_a_report_over_two_campaigns_names_both(campaign, tmp_path):
+    other = write_campaign(tmp_path / "day", synthetic_records(Shape(operators=1, device="NVIDIA B200")))
+    content = content_of([campaign, other])
+    assert content.title == "night, day"
+    assert len(content.groups) == 3
+
+
+def test_every_static_figure_comes_with_its_values(tmp_path: Path):
+    shape = Shape(operators=5, dtypes=("fp16",), cases=3, samples=3, spread=0.2)
+    folder = write_campaign(tmp_path / "c", synthetic_records(shape))
+    from tilebench_core.report.paper import paper_figures
+
+    paths = paper_figures(content_of([folder]), tmp_path / "figures", formats=("svg",))
+    stems = {path.stem for path in paths}
+    assert stems == {
+        "speedup_scatter", "tuning_arrows", "latency_bars", "speedup_boxes", "roofline", "tuning_gain_boxes",
+        "utilisation_heat_map",
+    }  # fmt: skip
+    for stem in stems:
+        assert (tmp_path / "figures" / f"{stem}.svg").stat().st_size > 2000
+        with (tmp_path / "figures" / f"{stem}.csv").open() as file:
+            rows = list(csv.reader(file))
+        assert len(rows) > 2
+        assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_a_campaign_in_which_nothing_was_timed_still_has_a_report(tmp_path: Path):
+    records = [r for r in synthetic_records(Shape()) if r.median_us is None]
+    folder = write_campaign(tmp_path / "c", records)
+    paths = write_report([folder], tmp_path / "out", FORMATS)
+    assert {path.name for path in paths} == {"report.md", "report.html", "records.csv", "records.parquet"}
+
+
+def test_a_campaign_that_is_being_written_or_unknown_is_a_clear_error(tmp_path: Path):
+    with pytest.raises(RequestError, match="expected the records of a campaign"):
+        write_report([tmp_path], tmp_path / "out")
+
+
+def test_the_command_writes_beside_the_campaign_and_refuses_an_unknown_format(campaign, capsys):
+    assert report_command(argparse.ArgumentParser(), [str(campaign), "--formats", "md"]) == 0
+    assert "report.md" in capsys.readouterr().out
+    with pytest.raises(RequestError, match="Did you mean 'html'"):
+        report_command(argparse.ArgumentParser(), [str(campaign), "--formats", "htm"])
+
+
+def test_small_things():
+    assert _ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
+    assert sparkline([1.0], "#000") == ""
+    assert sparkline([1.0, 2.0, 0.5], "#000").count(",") == 3

@@ -1,0 +1,93 @@
+"""What every operator pack must keep. Subclass it in your pack's tests and name your distribution:
+
+class TestMyPack(PackContract):
+    distribution = "my-operators"
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from tilebench_core.definition import Draw
+from tilebench_core.device import target_device
+from tilebench_core.packs import KernelSource, Operator
+from tilebench_core.registry import installed
+
+__all__ = ["PackContract"]
+
+
+class PackContract:
+    """Inherit and set `distribution`. Each test runs for every operator or kernel that the distribution provides."""
+
+    distribution: str = ""
+    importable_backends: tuple[str, ...] = ("torch",)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run a test per operator or per kernel of the distribution."""
+        registry = installed()
+        if "operator" in metafunc.fixturenames:
+            operators = [o for o in registry.operators.values() if o.provider.name == self.distribution]
+            metafunc.parametrize("operator", operators, ids=lambda operator: operator.folder)
+        if "source" in metafunc.fixturenames:
+            sources = [
+                k
+                for k in registry.kernels
+                if k.provider.name == self.distribution and k.backend in self.importable_backends
+            ]
+            metafunc.parametrize("source", sources, ids=lambda source: f"{source.folder}-{source.backend}")
+
+    def test_the_distribution_provides_something(self) -> None:
+        registry = installed()
+        provided = [*registry.operators.values(), *registry.kernels]
+        assert any(item.provider.name == self.distribution for item in provided), self.distribution
+
+    def test_nothing_of_the_distribution_is_broken(self) -> None:
+        assert [plugin for plugin in installed().broken if plugin.provider.name == self.distribution] == []
+
+    def test_cases_have_work_and_distinct_shapes(self, operator: Operator) -> None:
+        for dtype in operator.config.dtypes:
+            cases = operator.config.cases(dtype)
+            assert len({case.label for case in cases}) == len(cases)
+            for case in [*cases, *operator.config.cases(dtype, "edge"), *operator.config.cases(dtype, "smoke")]:
+                assert operator.config.flops(case) >= 0
+                assert operator.config.bytes(case) > 0
+                assert operator.config.tolerance(case, dtype) is not None
+
+    def test_drawing_again_gives_equal_shapes_and_new_values(self, operator: Operator) -> None:
+        import torch
+
+        definition = operator.load()
+        for dtype in operator.config.dtypes:
+            case = operator.config.cases(dtype, "smoke")[0]
+            first, second, again = (definition.inputs(case, Draw("cpu", seed)) for seed in (1, 2, 1))
+            changed = False
+            for a, b, c in zip(first, second, again, strict=True):
+                if isinstance(a, torch.Tensor):
+                    assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
+                    assert torch.equal(a.float(), c.float()), "the same seed must draw the same values"
+                    changed |= not torch.equal(a.float(), b.float())
+                else:
+                    assert a == b, "plain values must not depend on the seed"
+            assert changed, "another seed must draw other values"
+
+    def test_a_kernel_keeps_the_contract(self, source: KernelSource) -> None:
+        kernel = source.load()
+        operator = installed().operators[source.folder]
+        parameters = inspect.signature(kernel.run).parameters.values()
+        names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        for dtype in operator.config.dtypes:
+            for case in [*operator.config.cases(dtype), *operator.config.cases(dtype, "edge")]:
+                if kernel.unsupported(case, target_device("sm_90")) is not None:
+                    continue
+                for config in [kernel.default(case), *kernel.space(case)]:
+                    _check_config(config, names)
+                assert len(kernel.space(case)) <= 48
+
+
+def _check_config(config: Any, names: set[str]) -> None:
+    assert set(config) <= names, f"{config} names options that run does not take: {names}"
+    for value in config.values():
+        assert isinstance(value, (bool, int, float, str)), f"{value!r} is no plain JSON value"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +69,10 @@ class Campaign:
         else:
             merged = environment
             (self.folder / "config.yaml").write_text(yaml.safe_dump(dict(composed), sort_keys=False), encoding="utf-8")
-        path.write_text(json.dumps(merged, indent=1, default=str), encoding="utf-8")
+        # Replaced in one step: a run that is killed here must not leave half a file to the one that resumes it.
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(merged, indent=1, default=str), encoding="utf-8")
+        unfinished.replace(path)
 
 
 def open_campaign(results_dir: str, name: str | None) -> Campaign:

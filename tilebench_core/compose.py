@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,7 @@ def _register(registry: Registry) -> None:
         if operator.folder != operator.name:
             store.store(group="operator", name=operator.folder, node=node, package=f"operators.{operator.folder}")
     for name, plugin in registry.backends.items():
-        options = plugin.value.Options
-        defaults = asdict(options()) if is_dataclass(options) else {}
+        defaults = asdict(plugin.value.Options())
         store.store(group="backend", name=name, node=defaults, package=f"backends.{name}")
     primary = load_yaml(conf_dir() / "config.yaml")
     installed = {"operator": list(names), "backend": list(registry.backends)}

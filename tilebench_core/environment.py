@@ -61,7 +61,7 @@ def backend_versions(backends: Iterable[Plugin]) -> dict[str, dict[str, str]]:
 
 def capture_environment(device: Device, backends: Iterable[Plugin]) -> dict[str, Any]:
     """Everything about this machine and installation that a reader of the records may ask for."""
-    packages = {}
+    packages: dict[str, str | None] = {}
     for name in _PACKAGES:
         try:
             packages[name] = version(name)

@@ -33,7 +33,7 @@ class Outcome(str, Enum):
 
     explanation: str
 
-    def __new__(cls, value: str, explanation: str) -> Outcome:
+    def __new__(cls, value: str, explanation: str = "") -> Outcome:
         member = str.__new__(cls, value)
         member._value_ = value
         member.explanation = explanation

@@ -149,7 +149,10 @@ def measure_ceilings(device: Device, registry: Registry) -> Ceilings:
             "how": "median of 20 launches by CUPTI; matrices 8192³ (fp32 vector rate: 4096³ without TF32); copies of 2 GiB",
             "versions": backend_versions(registry.backends.values()),
         },
-        **{name: round(value, 1) for name, value in bandwidths.items()},
+        bandwidth_gbps=round(bandwidths["bandwidth_gbps"], 1),
+        read_gbps=round(bandwidths["read_gbps"], 1),
+        write_gbps=round(bandwidths["write_gbps"], 1),
+        l2_gbps=round(bandwidths["l2_gbps"], 1),
     )
 
 

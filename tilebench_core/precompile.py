@@ -35,21 +35,25 @@ class UnfilledDraw(Draw):
     def __init__(self) -> None:
         super().__init__("cpu", 0)
 
+    def _empty(self, shape: Sequence[int], dtype: Any) -> torch.Tensor:
+        empty: torch.Tensor = self._torch.empty(shape, dtype=self._dtype(dtype))
+        return empty
+
     def normal(self, *shape: int, dtype: Any) -> torch.Tensor:
         """See `Draw.normal`."""
-        return self._torch.empty(shape, dtype=self._dtype(dtype))
+        return self._empty(shape, dtype)
 
     def uniform(self, *shape: int, dtype: Any, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """See `Draw.uniform`."""
-        return self._torch.empty(shape, dtype=self._dtype(dtype))
+        return self._empty(shape, dtype)
 
     def integers(self, *shape: int, dtype: Any, low: int, high: int) -> torch.Tensor:
         """See `Draw.integers`."""
-        return self._torch.empty(shape, dtype=self._dtype(dtype))
+        return self._empty(shape, dtype)
 
     def permutation(self, n: int, *, dtype: Any = "int64") -> torch.Tensor:
         """See `Draw.permutation`."""
-        return self._torch.empty(n, dtype=self._dtype(dtype))
+        return self._empty((n,), dtype)
 
 
 def _jobs(tasks: Sequence[CaseTask], share: str) -> list[tuple[str, str, str, list[dict[str, Any]], bool]]:
@@ -137,10 +141,10 @@ def precompile(
     context = multiprocessing.get_context("spawn")
     workers = min(len(jobs), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, context, _quiet, (str(log), dict(environment))) as pool:
-        futures = [
-            pool.submit(_compile_job, backend, dict(config.backends[backend] or {}), module, folder, cases, device.arch)
-            for backend, module, folder, cases in jobs
-        ]
+        futures = []
+        for backend, module, folder, cases, tuned in jobs:
+            options = dict(config.backends[backend] or {})
+            futures.append(pool.submit(_compile_job, backend, options, module, folder, cases, tuned, device.arch))
         for future in as_completed(futures):
             try:
                 compiled += future.result()

@@ -184,18 +184,17 @@ class RecordWriter:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("ab")
+        # Without a buffer each record is one write at the end of the file, so that jobs that share it do not mix lines.
+        self._file: IO[bytes] = path.open("ab", buffering=0)
         if self._file.tell() > 0:
             with path.open("rb") as existing:
                 existing.seek(-1, os.SEEK_END)
                 if existing.read(1) != b"\n":  # a crash in mid-write: keep the torn line apart from the next record
                     self._file.write(b"\n")
-                    self._file.flush()
 
     def append(self, record: Record) -> None:
         """Append one record."""
         self._file.write(record_to_json(record).encode() + b"\n")
-        self._file.flush()
 
     def close(self) -> None:
         """Close the file."""

@@ -155,13 +155,17 @@ class Runner:
         left = task.without(done)
         open_trials = [trial for trial in left.trials if trial.verdict is None]
         trial_id, step = current
+        if step == "start" and self._cases_in_worker > 0:
+            return [task]  # it died between two cases: this one has not begun, and a fresh worker takes it
         if step.startswith("tune "):
             # It cost a candidate, not the search: the tuning log knows which, and the search goes on behind it.
             return [left]
         if trial_id is None and step == "time" and len(open_trials) > 1:
             # Several took turns, so nobody can be charged yet: each goes on alone.
             return [replace(task, trials=(trial,)) for trial in left.trials]
-        charged = [trial for trial in open_trials if trial_id in (None, trial.trial_id)] or list(left.trials)
+        charged = open_trials if trial_id is None else [trial for trial in left.trials if trial.trial_id == trial_id]
+        if not charged and not done:
+            charged = list(left.trials)  # nobody can be charged and nothing was achieved: to try again might never end
         for trial in charged:
             self._keep(charge(task, trial, outcome, reason), writer)
         rest = left.without(trial.trial_id for trial in charged)

@@ -41,7 +41,7 @@ class PackContract:
 
     def test_the_distribution_provides_something(self) -> None:
         registry = installed()
-        provided = [*registry.operators.values(), *registry.kernels]
+        provided: list[Operator | KernelSource] = [*registry.operators.values(), *registry.kernels]
         assert any(item.provider.name == self.distribution for item in provided), self.distribution
 
     def test_nothing_of_the_distribution_is_broken(self) -> None:

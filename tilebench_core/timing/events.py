@@ -6,7 +6,7 @@ It reads about two microseconds more than the device was busy, the cost of the e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilebench_core.timing.clock import Clock, Sample
 
@@ -35,10 +35,11 @@ class EventClock(Clock):
     ) -> list[Sample]:
         import torch
 
-        starts = [torch.cuda.Event(enable_timing=True) for _ in order]
-        ends = [torch.cuda.Event(enable_timing=True) for _ in order]
+        events: Any = torch.cuda  # PyTorch types neither Event nor _sleep
+        starts = [events.Event(enable_timing=True) for _ in order]
+        ends = [events.Event(enable_timing=True) for _ in order]
         torch.cuda.synchronize()
-        torch.cuda._sleep(_CYCLES_PER_LAUNCH * len(order))
+        events._sleep(_CYCLES_PER_LAUNCH * len(order))
         for entry, start, end in zip(order, starts, ends, strict=True):
             before()
             start.record()

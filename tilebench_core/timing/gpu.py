@@ -51,7 +51,7 @@ def capture(launch: Callable[[], Any]) -> Captured:
 
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         launch()  # libraries initialise per stream; that must not happen inside the capture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +94,7 @@ NOISE = 0.01
 """Two candidates whose medians differ by less than this share are tied."""
 
 
-def _pick(ended: dict[str, Candidate], candidates: Sequence[Config]) -> Candidate:
+def _pick(ended: Mapping[str, Candidate], candidates: Sequence[Config]) -> Candidate:
     """The fastest finalist; of those within the noise of it, the earliest in the list."""
     passed = [c for c in ended.values() if c.median_us is not None]
     finalists = [c for c in passed if c.finalist] or passed

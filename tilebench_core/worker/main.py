@@ -6,9 +6,11 @@ to stdout and stderr, which the parent has pointed at the campaign's log.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 
 __all__ = ["EXIT_DEVICE_LOST", "main"]
@@ -17,8 +19,18 @@ EXIT_DEVICE_LOST = 70
 """The worker ends itself with this status after an error that the device does not survive."""
 
 
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def _die_with_the_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, so that a kernel that hangs does not keep the device."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> int:
     """Serve tasks until the parent closes the pipe."""
+    _die_with_the_parent()
     # Only what is needed to report a failed start is imported up front.
     from tilebench_core.worker.messages import Emitter, task_from_json
 

@@ -1,8 +1,8 @@
 """Batched matrix multiplication in Triton: one program, one output tile of one batch entry; TMA loads and stores.
 
 The matrices are small (32 to 640), so the tile size decides whether all multiprocessors have work, and a tile that just
-covers an extent wastes least. b is read as it is: for TF32, whose tensor cores want k innermost, Triton shuffles the
-tile on the way, which at these sizes costs less than another pass over b.
+covers an extent wastes least. b is read as it is. TF32 tensor cores want k innermost in shared memory, which b has not;
+but a left operand may come from registers, in any order. So in fp32 the product is formed transposed, b.T on the left.
 """
 
 import torch
@@ -32,11 +32,14 @@ def bmm_kernel(a_desc, b_desc, c_desc, M, N, K, BM: tl.constexpr, BN: tl.constex
     entry = tl.program_id(0) // (m_tiles * n_tiles)
     m = tl.program_id(0) // n_tiles % m_tiles * BM
     n = tl.program_id(0) % n_tiles * BN
-    accumulator = tl.zeros([BM, BN], tl.float32)
+    transposed: tl.constexpr = a_desc.dtype == tl.float32
+    accumulator = tl.zeros([BN, BM] if transposed else [BM, BN], tl.float32)
     for k in range(0, K, BK):
         a = a_desc.load([entry, m, k]).reshape(BM, BK)
         b = b_desc.load([entry, k, n]).reshape(BK, BN)
-        accumulator = multiply(a, b, accumulator)
+        accumulator = multiply(b.T, a.T, accumulator) if transposed else multiply(a, b, accumulator)
+    if transposed:
+        accumulator = accumulator.T
     c_desc.store([entry, m, n], accumulator.to(c_desc.dtype).reshape(1, BM, BN))
 
 

@@ -1,17 +1,17 @@
 """Bitonic sort in Triton: the whole network in a few launches, every comparison between two registers of one thread.
 
 Merge K joins two sorted runs of 2^(K-1) elements: its first stage compares place i of the first run with place i of the
-second one read backwards, the next ones partners at distance 2^(K-2), ..., 2, 1. (This is the network's ascending form: it
-equals the form with alternating directions up to the order in which every second run is kept. The smaller value always
-moves to the lower place, so the padding above N stays where it is, and is neither stored nor read.)
+second one read backwards, the next ones partners at distance 2^(K-2), ..., 2, 1. (This is the network's ascending form:
+it equals the form with alternating directions up to the order in which every second run is kept. The smaller value
+always moves to the lower place, so the padding above N stays where it is, and is neither stored nor read.)
 
 - `sort_slices` runs merges 1 to SLICE on chip, a slice of 2^SLICE elements per program.
 - `cross` runs up to STAGES stages at distances beyond a slice in one pass: its tile has a row per partner.
 - `merge_slices` runs the last SLICE stages of a merge on chip.
 
 A tile on chip is [32, columns] with a column, 32 registers, per thread: an exchange of two rows needs no other thread.
-`tl.permute` makes other bits of the index the row; the compiler then moves the elements between the threads, through shared
-memory, once for five stages. fp16 is compared in fp32, which changes no value.
+`tl.permute` makes other bits of the index the row; the compiler then moves the elements between the threads, through
+shared memory, once for five stages. fp16 is compared in fp32, which changes no value.
 """
 
 import torch
@@ -55,7 +55,7 @@ def rows_from(x, HIGH: tl.constexpr, LOW: tl.constexpr):
 
 @triton.jit
 def merge_in_slice(x, K: tl.constexpr, SLICE: tl.constexpr):
-    """The stages at distances 2^(K-1), ..., 1 on a slice whose row is index bits 0..4, before and after; 5 < K <= SLICE."""
+    """The stages at distances 2^(K-1), ..., 1 on a slice whose row is index bits 0..4; 5 < K <= SLICE."""
     if K > 10:
         x = exchange_all(rows_from(x, 0, SLICE - 5), K - SLICE + 5, 15 - SLICE)
         x = rows_from(x, SLICE - 5, 5)
@@ -67,7 +67,10 @@ def merge_in_slice(x, K: tl.constexpr, SLICE: tl.constexpr):
 
 @triton.jit
 def sort_tile(x, SLICE: tl.constexpr):
-    """Sort a slice: x [32, C] in any order, to index bits 0..4 as the row. Every second run is kept negated, not reversed."""
+    """Sort a slice: x [32, C] in any order, to index bits 0..4 as the row.
+
+    Every second run is kept negated, not reversed.
+    """
     C: tl.constexpr = x.shape[1]
     index = tl.arange(0, C)[None, :] * 32 + tl.arange(0, 32)[:, None]
     for k in tl.static_range(1, SLICE + 1):

@@ -20,7 +20,7 @@ def scatter_kernel(
     nope_ptr, rope_ptr, dest_ptr, out_nope_ptr, out_rope_ptr, count, nope_width, rope_width,
     TOKENS: tl.constexpr, BLOCK: tl.constexpr, ROPE_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program (i, j): columns j·BLOCK.. of TOKENS rows of nope [T, nope_width]; j = 0 also moves rope [T, rope_width]."""
+    """Program (i, j): BLOCK columns of TOKENS rows of nope [T, nope_width]; j = 0 also moves rope [T, rope_width]."""
     tokens = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     valid = tokens < count
     targets = tl.load(dest_ptr + tokens, mask=valid, other=0)

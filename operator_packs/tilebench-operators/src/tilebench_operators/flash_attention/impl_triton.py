@@ -1,8 +1,6 @@
 """Causal attention in Triton: online softmax over key blocks, TMA loads, the causal mask on diagonal blocks only.
 
-A program owns BM query rows of one head and has four warps, so that two programs fit on a Hopper multiprocessor: while
-one takes a softmax, the other keeps the tensor cores busy (eight warps of one program would wait for each other at
-barriers). Programs of one head run side by side, so its keys and values come from the L2 cache, and start with the last
+A program owns BM query rows of one head. Programs of one head run side by side, so its keys and values come from the L2 cache, and start with the last
 rows, which have most keys: short programs fill the gaps at the end.
 """
 
@@ -83,7 +81,7 @@ def _config(BM: int, BN: int, warps: int, stages: int) -> Config:
 
 
 def default(case: Case) -> Config:
-    return _config(128, 64, 4, 2)
+    return _config(128, 128, 8, 2)
 
 
 def space(case: Case) -> list[Config]:

@@ -1,4 +1,4 @@
-"""Interleaving in Triton: both blocks are read, interleaved in registers and written as one block of twice the length."""
+"""Interleaving in Triton: two blocks are read, interleaved in registers, written as one of twice the length."""
 
 import torch
 import triton

@@ -5,7 +5,8 @@
 - `scatter` orders the keys of its tile by their digit on chip, so that equal digits leave as one run of neighbours.
 
 A tile is ordered by the sorting network of the bitonic sort, which works in registers, on words of digit and index: the
-index keeps equal digits in order. (Packed counters of 4-bit digits took as many instructions per pass, with twice the passes.)
+index keeps equal digits in order. (Packed counters of 4-bit digits took as many instructions per pass, in twice the
+passes.)
 """
 
 import torch
@@ -38,7 +39,7 @@ def count_digits(keys_ptr, counts_ptr, n, shift, TILE: tl.constexpr):
 
 @triton.jit
 def scan_tiles(counts_ptr, before_ptr, totals_ptr, tiles, CHUNK: tl.constexpr):
-    """Four digits per program: before [tiles, 256] is the exclusive sum over the tiles of counts, totals [256] the sum."""
+    """Four digits per program: before [tiles, 256] is the exclusive sum of counts over tiles, totals [256] the sum."""
     digits = tl.program_id(0) * 4 + tl.arange(0, 4)
     totals = tl.zeros([4], tl.int32)
     for start in range(0, tiles, CHUNK):

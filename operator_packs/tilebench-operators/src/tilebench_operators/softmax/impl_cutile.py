@@ -1,27 +1,52 @@
-"""Softmax in cuTile: a row that fits is kept on chip and read once; a longer row is read twice (online softmax)."""
+"""Softmax in cuTile: rows that fit are kept on chip and read once; a longer row is read twice (online softmax).
 
-import functools
+`rows_kernel` compiles once per number of chunks: a row lives in registers as a tuple of chunks, and the length of such
+a tuple must be known. That buys the single read without a tile of a power of two, half of whose lanes would be idle.
+No load uses TMA: it takes longer to set up than it saves on tiles of a few rows.
+"""
+
 import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
-MAX_TILE = 16384  # columns; a longer row would not stay in the registers of one block
+from tilebench_operators._tile_rows import fits_on_chip, hinted, row_default, row_space
+
 LOG2_E = math.log2(math.e)  # exp(x) = 2^(x·log2 e), and the GPU has an instruction for 2^x
 NEG_INF = ct.PaddingMode.NEG_INF
 
 
+def exp(x):
+    """e^x; results below 2^-126, which are nothing beside a row's sum of at least 1, become 0."""
+    return ct.exp2(x * LOG2_E, flush_to_zero=True)
+
+
 @ct.kernel
-def row_kernel(x, y, TILE: ct.Constant[int]):
-    """One block, one row: x and y are [rows, cols], TILE >= cols. What lies beyond the row is -inf, whose exp is 0."""
-    row = ct.bid(0)
-    # TMA takes longer to set up than it saves on a tile of one row.
-    t = ct.load(x, (row, 0), (1, TILE), padding_mode=NEG_INF, allow_tma=False).astype(ct.float32)
-    numerator = ct.exp2((t - ct.max(t)) * LOG2_E)
-    result = numerator * (1.0 / ct.sum(numerator))
-    ct.store(y, (row, 0), result.astype(y.dtype), allow_tma=False)
+def rows_kernel(x, y, ROWS: ct.Constant[int], TILE: ct.Constant[int], CHUNKS: ct.Constant[int]):
+    """One block, ROWS rows: x and y are [rows, cols]; CHUNKS·TILE >= cols. Beyond a row's end is -inf, whose exp is 0.
+
+    Rows beyond the last are all -inf and become NaN, which is not stored.
+    """
+    i = ct.bid(0)
+    tiles = ()
+    maxima = ct.full((ROWS, TILE), -math.inf, ct.float32)
+    for chunk in ct.static_iter(range(CHUNKS)):
+        t = ct.load(x, (i, chunk), (ROWS, TILE), padding_mode=NEG_INF, allow_tma=False).astype(ct.float32)
+        tiles += (t,)
+        maxima = ct.maximum(maxima, t)
+    maximum = ct.max(maxima, 1, keepdims=True)
+
+    numerators = ()
+    sums = ct.zeros((ROWS, TILE), ct.float32)
+    for chunk in ct.static_iter(range(CHUNKS)):
+        numerator = exp(tiles[chunk] - maximum)
+        numerators += (numerator,)
+        sums += numerator
+    scale = 1.0 / ct.sum(sums, 1, keepdims=True)
+
+    for chunk in ct.static_iter(range(CHUNKS)):
+        ct.store(y, (i, chunk), (numerators[chunk] * scale).astype(y.dtype), allow_tma=False)
 
 
 @ct.kernel
@@ -36,42 +61,34 @@ def online_kernel(x, y, TILE: ct.Constant[int]):
         larger = ct.maximum(maxima, t)
         # A lane that has seen no column yet holds -inf; -inf - -inf would be NaN.
         shift = ct.where(larger == -math.inf, 0.0, larger)
-        sums = sums * ct.exp2((maxima - shift) * LOG2_E) + ct.exp2((t - shift) * LOG2_E)
+        sums = sums * exp(maxima - shift) + exp(t - shift)
         maxima = larger
-    maximum = ct.max(maxima)
-    scale = 1.0 / ct.sum(sums * ct.exp2((maxima - maximum) * LOG2_E))
+    maximum = ct.max(maxima, 1, keepdims=True)
+    scale = 1.0 / ct.sum(sums * exp(maxima - maximum), 1, keepdims=True)
     for chunk in range(chunks):
         t = ct.load(x, (row, chunk), (1, TILE), padding_mode=NEG_INF, allow_tma=False).astype(ct.float32)
-        result = ct.exp2((t - maximum) * LOG2_E) * scale
-        ct.store(y, (row, chunk), result.astype(y.dtype), allow_tma=False)
+        ct.store(y, (row, chunk), (exp(t - maximum) * scale).astype(y.dtype), allow_tma=False)
 
 
-@functools.cache
-def hinted(kernel: ct.kernel, warps: int) -> ct.kernel:
-    """`kernel` for blocks of `warps` warps. A hinted kernel has compiled code of its own, so there is one of each."""
-    return kernel.replace_hints(num_worker_warps=warps)
-
-
-def run(x: torch.Tensor, *, TILE: int, WARPS: int) -> torch.Tensor:
+def run(x: torch.Tensor, *, ROWS: int, TILE: int, WARPS: int) -> torch.Tensor:
     """Return the softmax of x [rows, cols] over its last axis, in x's dtype."""
     rows, cols = x.shape
     y = torch.empty_like(x)
-    kernel = row_kernel if cols <= TILE else online_kernel
-    ct.launch(torch.cuda.current_stream(), (rows,), hinted(kernel, WARPS), (x, y, TILE))
+    stream = torch.cuda.current_stream()
+    if fits_on_chip(cols, ROWS, WARPS):
+        arguments = (x, y, ROWS, TILE, ct.cdiv(cols, TILE))
+        ct.launch(stream, (ct.cdiv(rows, ROWS),), hinted(rows_kernel, WARPS), arguments)
+    else:
+        ct.launch(stream, (rows,), hinted(online_kernel, WARPS), (x, y, TILE))
     return y
 
 
 def default(case: Case) -> Config:
-    tile = max(128, 1 << (case["cols"] - 1).bit_length())
-    if tile > MAX_TILE:
-        return {"TILE": 4096, "WARPS": 8}
-    return {"TILE": tile, "WARPS": 8 if tile > 4096 else 4}
+    return row_default(case["rows"], case["cols"], case.dtype_size)
 
 
 def space(case: Case) -> list[Config]:
-    tile = max(128, 1 << (case["cols"] - 1).bit_length())
-    tiles = sorted({1024, 2048, 4096} | ({tile} if tile <= MAX_TILE else set()))
-    return [{"TILE": tile, "WARPS": warps} for tile in tiles for warps in (4, 8)]
+    return row_space(case["rows"], case["cols"], case.dtype_size)
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

@@ -1,9 +1,10 @@
 """Selection of the k largest values in Triton: a bound, a filter, one small sort; three launches, exact for any input.
 
-If every one of B whole blocks has M values at or above a bound, with B·M >= k, then so does the k-th largest value of
-all: nothing below the bound can be selected. `bound_kernel` takes the M-th largest value of every block, `filter_kernel`
-keeps what reaches the least of them, and `select_kernel` sorts what is left in one program. On N(0, 1) about 2·k values
-pass; unlucky data (a sorted array, say) only makes the last launch longer. A short array goes straight to that launch.
+If every one of B whole blocks has M values at or above a bound, with B·M >= k, then the k-th largest value of all
+reaches it too: nothing below the bound can be selected. `bound_kernel` takes the M-th largest value of every block,
+`filter_kernel` keeps what reaches the least of them, and `select_kernel` sorts what is left in one program. On N(0, 1)
+about 2·k values pass; unlucky data (a sorted array, say) only makes the last launch longer. A short array goes straight
+to that launch.
 """
 
 import torch

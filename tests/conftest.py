@@ -1,0 +1,31 @@
+"""Options of the test suite."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=100, help="how often test_resume.py kills a run")
+    parser.addoption("--fail-on-skip", action="store_true", help="a skipped test is a failure, as on a GPU machine")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadfile"  # the runs that the tests of a file look at happen once
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and item.config.getoption("--fail-on-skip"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and --fail-on-skip was given: {report.longrepr}"
+    return report

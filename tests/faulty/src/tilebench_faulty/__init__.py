@@ -1,0 +1,1 @@
+"""What can go wrong with a plugin, as a plugin. Only the test suite installs it."""

@@ -1,0 +1,1 @@
+"""Operators whose kernels misbehave on purpose."""

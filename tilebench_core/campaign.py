@@ -74,6 +74,11 @@ class Campaign:
         unfinished.write_text(json.dumps(merged, indent=1, default=str), encoding="utf-8")
         unfinished.replace(path)
 
+    def note(self, **values: Any) -> None:
+        """Add what was learnt during the run to the environment."""
+        path = self.folder / "environment.json"
+        path.write_text(json.dumps({**self.environment(), **values}, indent=1, default=str), encoding="utf-8")
+
 
 def open_campaign(results_dir: str, name: str | None) -> Campaign:
     """Open the campaign `name` below `results_dir`, or make it; without a name it is called after date and time."""

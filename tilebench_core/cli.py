@@ -20,6 +20,7 @@ _COMMANDS: dict[str, str] = {
     "report": "tables, figures and a page from the records of a campaign",
     "compare": "two campaigns, series by series; the exit status tells",
     "peaks": "measure this device's ceilings",
+    "tune": "the winners of earlier searches: tilebench tune list|show|clear",
     "sync": "send to MLflow what was not sent",
     "ui": "open MLflow's page on the records",
     "new": "a working skeleton: tilebench new operator|kernel|backend NAME",
@@ -196,6 +197,12 @@ def _peaks(arguments: list[str]) -> int:
     from tilebench_core.peaks import peaks_command
 
     return peaks_command(_parser("peaks"), arguments)
+
+
+def _tune(arguments: list[str]) -> int:
+    from tilebench_core.tune.command import tune_command
+
+    return tune_command(_parser("tune"), arguments)
 
 
 def _sync(arguments: list[str]) -> int:

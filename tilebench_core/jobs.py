@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +93,13 @@ def worker_environment(registry: Registry, config: RunConfig, device: Device) ->
 
 def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str], None]) -> list[Record]:
     """Run what is left of the job; return the records of this run. Everything is on disk when it returns."""
-    job.campaign.describe(
-        capture_environment(job.device, [registry.backend(name) for name in job.config.backends]), job.composed
-    )
-    if not job.left:
-        return []
     device = job.device
     ceilings = ceilings_for(device.name, conf_dir() / "device") if device.is_gpu else None
+    environment_now = capture_environment(device, [registry.backend(name) for name in job.config.backends])
+    environment_now["peaks"] = asdict(ceilings) if ceilings else None
+    job.campaign.describe(environment_now, job.composed)
+    if not job.left:
+        return []
     if device.is_gpu and ceilings is None:
         say(f"no ceilings are known for {device.name}: roofline figures stay empty; `tilebench peaks` measures them")
     environment = worker_environment(registry, job.config, device)
@@ -116,4 +116,26 @@ def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str
             progress=progress,
             recycle_after=job.config.worker.recycle_after,
         )
-        return runner.run(job.left)
+        try:
+            records = runner.run(job.left)
+            if device.is_gpu and job.config.noise_floor:
+                _measure_noise(job, runner, records)
+        finally:
+            runner.close()
+        return records
+
+
+def _measure_noise(job: Job, runner: Runner, records: list[Record]) -> None:
+    """Time up to four cases of one operator, from small to large, against themselves, and keep the noise floor."""
+    timed = {r.trial_id for r in records if r.median_us is not None and r.graph and r.mode == "default"}
+    tasks = [task.only(timed) for task in job.left if task.only(timed).trials]
+    tasks = [replace(task, trials=task.trials[:1]) for task in tasks if task.operator == tasks[0].operator]
+    # Small cases are the noisiest: the floor has to hold for them too.
+    chosen = [tasks[round(place * (len(tasks) - 1) / 3)] for place in range(4)] if tasks else []
+    ratios = runner.noise(chosen)
+    if ratios:
+        differences = sorted(abs(ratio - 1) for ratio in ratios)
+        job.campaign.note(
+            noise_floor=differences[int(0.95 * (len(differences) - 1))],
+            noise={"operator": chosen[0].operator.name, "backend": chosen[0].trials[0].backend, "ratios": ratios},
+        )

@@ -45,6 +45,11 @@ class CaseTask:
     trials: tuple[Trial, ...]
     changed: bool
 
+    def only(self, wanted: Iterable[str]) -> CaseTask:
+        """The task with nothing but the trials whose ids are in `wanted`."""
+        kept = set(wanted)
+        return replace(self, trials=tuple(trial for trial in self.trials if trial.trial_id in kept))
+
     def without(self, done: Iterable[str]) -> CaseTask:
         """The task without the trials whose ids are in `done`."""
         finished = set(done)

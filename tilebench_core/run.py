@@ -64,7 +64,7 @@ class Runner:
     _cases_in_worker: int = 0
 
     def run(self, tasks: list[CaseTask]) -> list[Record]:
-        """Run `tasks`; return the records, which are also on disk. The worker is stopped whatever happens."""
+        """Run `tasks`; return the records, which are also on disk. `close` stops the worker."""
         writer = self.campaign.writer()
         try:
             queue = list(tasks)
@@ -73,10 +73,14 @@ class Runner:
                 self.progress.case_started(task, len(queue) + 1)
                 queue[:0] = self._run_case(task, writer)
         finally:
-            if self.worker is not None:
-                self.worker.stop()
             writer.close()
         return self.records
+
+    def close(self) -> None:
+        """Stop the worker."""
+        if self.worker is not None:
+            self.worker.stop()
+            self.worker = None
 
     def _keep(self, record: Record, writer: RecordWriter) -> None:
         writer.append(record)
@@ -111,6 +115,23 @@ class Runner:
             return self._lost(task, done, current, Outcome.TIMEOUT, f"no end of {current[1]!r} in time", writer)
         except WorkerDied as death:
             return self._lost(task, done, current, Outcome.CRASHED, f"the worker {death} in {current[1]!r}", writer)
+
+    def noise(self, tasks: list[CaseTask]) -> list[float]:
+        """Time each of `tasks` against itself; return the ratios. A worker that fails here costs only these figures."""
+        ratios: list[float] = []
+        try:
+            for task in tasks:
+                worker = self._ready_worker()
+                worker.send({**task_to_json(task), "noise": True})
+                deadline = time.monotonic() + self.settings["limits"]["time_s"]
+                while (event := worker.next_event(deadline))["event"] != "done":
+                    ratios += event.get("ratios", [])
+        except (TimeoutError, WorkerDied, WorkerFailed) as failure:
+            self.progress.worker_lost(f"noise floor not measured: {failure}")
+            if self.worker is not None:
+                self.worker.kill()
+                self.worker = None
+        return ratios
 
     def _ready_worker(self) -> Worker:
         """The worker, started afresh where there is none or it has served long enough."""

@@ -28,6 +28,8 @@ def subs(spread: float) -> tuple[float, ...]:
     """Which multiples of each power of ten carry a label, for an axis from a to a·spread."""
     if spread < 4:
         return (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+    if spread < 15:
+        return (1.0, 2.0, 3.0, 5.0, 7.0)
     return (1.0, 2.0, 5.0) if spread < 300 else (1.0,)
 
 

@@ -133,7 +133,7 @@ def _prepare(
             end = (Outcome.INVALID_REFERENCE, f"{type(error).__name__}: {error}")
         for run in open_runs:
             run.end = end
-        _check_device(session, error)
+        check_device(session, error)
         return None
     for run in open_runs:
         run.seconds["inputs and reference"] = (time.perf_counter() - start) / len(open_runs)
@@ -148,7 +148,7 @@ def synchronise(session: Session) -> None:
         torch.cuda.synchronize()
 
 
-def _check_device(session: Session, error: BaseException) -> None:
+def check_device(session: Session, error: BaseException) -> None:
     """Raise DeviceLost if the device no longer answers after `error`."""
     if not session.device.is_gpu:
         return
@@ -187,7 +187,7 @@ def charged(session: Session, run: Run) -> Iterator[None]:
         yield
     except Exception as error:  # a trial's failure is its record
         run.end = classify(error)
-        _check_device(session, error)
+        check_device(session, error)
         if run.end[0] is Outcome.OUT_OF_MEMORY and session.device.is_gpu:
             release_memory()
 

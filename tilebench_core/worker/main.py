@@ -51,12 +51,15 @@ def main() -> int:
             emitter.send("failed", reason=str(error))
             return 1
         from tilebench_core.worker.case import DeviceLost, run_case
+        from tilebench_core.worker.noise import measure_noise
 
         emitter.send("ready", l2_bytes=session.device.l2_bytes)
         try:
             for line in requests:
+                message = json.loads(line)
+                work = measure_noise if message.get("noise") else run_case
                 try:
-                    run_case(session, task_from_json(json.loads(line)), emitter)
+                    work(session, task_from_json(message), emitter)
                 except DeviceLost as lost:
                     emitter.send("lost", reason=str(lost))
                     answers.flush()

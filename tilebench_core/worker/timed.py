@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from tilebench_core.outcomes import Outcome
-from tilebench_core.timing import Entry, TimingSettings, time_entries
+from tilebench_core.timing import ClockError, Entry, TimingSettings, time_entries
 from tilebench_core.timing.gpu import capture
 from tilebench_core.verify import PreparedCase, compare_outputs
-from tilebench_core.worker.case import Run, charged, first_line, launcher, synchronise
+from tilebench_core.worker.case import Run, charged, check_device, classify, first_line, launcher, synchronise
 from tilebench_core.worker.messages import Emitter, TaskMessage
 from tilebench_core.worker.session import Session
 
@@ -29,6 +29,17 @@ def settings_for(session: Session, task: TaskMessage) -> TimingSettings:
 
 def time_runs(session: Session, task: TaskMessage, runs: list[Run], prepared: PreparedCase, emitter: Emitter) -> None:
     """Time `runs` in turns and compare what the timed launches wrote; a run that fails here ends with its reason."""
+    try:
+        _take_turns(session, task, runs, prepared, emitter)
+    except ClockError as error:  # nothing replaces the configured clock: what could not be timed says why
+        for run in runs:
+            if run.end is None:
+                run.end, run.timing = (Outcome.ERROR, str(error)), None
+
+
+def _take_turns(
+    session: Session, task: TaskMessage, runs: list[Run], prepared: PreparedCase, emitter: Emitter
+) -> None:
     settings = settings_for(session, task)
     prepared.refill(0)
     start = time.perf_counter()
@@ -45,8 +56,17 @@ def time_runs(session: Session, task: TaskMessage, runs: list[Run], prepared: Pr
         if session.flush is not None:
             session.flush.reset_persisting()
         before = session.before_launch if settings.cold else _nothing
-        timings = time_entries(entries, settings, session.clock, before)
-    synchronise(session)
+        failure: Exception | None = None
+        try:
+            timings = time_entries(entries, settings, session.clock, before)
+            synchronise(session)
+        except ClockError:
+            raise
+        except Exception as error:  # a kernel raised while it was timed; which one shows when each goes alone
+            failure = error
+    if failure is not None:
+        _charge_one(session, task, timed, prepared, emitter, failure)
+        return
     share = (time.perf_counter() - start) / len(timed)
     for run, timing in zip(timed, timings, strict=True):
         run.timing = timing
@@ -61,6 +81,18 @@ def time_runs(session: Session, task: TaskMessage, runs: list[Run], prepared: Pr
                 run.end = (Outcome.WRONG, f"values of the timed launches: {comparison.message}")
                 run.check = comparison.check
         run.outputs = None
+
+
+def _charge_one(
+    session: Session, task: TaskMessage, timed: list[Run], prepared: PreparedCase, emitter: Emitter, error: Exception
+) -> None:
+    """Charge `error` to the one run that was timed, or time each of several alone to find whose it is."""
+    check_device(session, error)
+    if len(timed) == 1:
+        timed[0].end, timed[0].timing = classify(error), None
+        return
+    for run in timed:
+        time_runs(session, task, [run], prepared, emitter)
 
 
 def _nothing() -> None:

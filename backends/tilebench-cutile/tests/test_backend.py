@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tilebench_cutile import backend as module
-from tilebench_cutile.backend import CutileBackend, CutileOptions
-
 from tilebench_core import CompileError, Device, Kernel, LaunchError
 from tilebench_core.device import CPU, target_device
+
+from tilebench_cutile import backend as module
+from tilebench_cutile.backend import CutileBackend, CutileOptions
 
 HOPPER = target_device("sm_90")
 offline = pytest.mark.skipif(sys.platform != "linux", reason="cuda-tile is a Linux package")
@@ -162,6 +162,7 @@ def test_nothing_stays_replaced_after_an_offline_compilation():
 @offline
 def test_workers_fill_the_disk_cache_and_report_what_was_rejected(tmp_path, monkeypatch):
     from cutile_cache._cache import cache_entries
+
     from tilebench_cutile.workers import fill_side_by_side
 
     monkeypatch.setenv("CUDA_TILE_CACHE_DIR", str(tmp_path))

@@ -4,16 +4,16 @@ import subprocess
 import sys
 
 import pytest
+from tilebench_core import Device, Kernel
+from tilebench_core.device import CPU
+from tilebench_core.errors import CompileError, LaunchError
+
 from tilebench_tilelang import backend as backend_module
 from tilebench_tilelang import toolchain
 from tilebench_tilelang.backend import TilelangBackend, TilelangOptions
 from tilebench_tilelang.capture import exact_arch
 from tilebench_tilelang.cubin import embedded_cubin
 from tilebench_tilelang.errors import one_line
-
-from tilebench_core import Device, Kernel
-from tilebench_core.device import CPU
-from tilebench_core.errors import CompileError, LaunchError
 
 HOPPER = Device(kind="cuda", name="H", capability=(9, 0), multiprocessors=132)
 

@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 from tilebench_core import LaunchCode
+
 from tilebench_cutile.absent import on_device
 from tilebench_cutile.cubin import cubin_resources, cubin_texts
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilebench_core import CompileError, LaunchCode, LaunchError, Resources
+
 from tilebench_tilelang.cubin import KernelUse, embedded_cubin, kernel_uses
 from tilebench_tilelang.errors import one_line
 

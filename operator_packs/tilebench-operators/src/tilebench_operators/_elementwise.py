@@ -25,10 +25,10 @@ def triton_space(case: Case) -> list[Config]:
 
 
 def cutile_default(case: Case) -> Config:
-    """One 16-byte vector per thread and operand for types of up to two bytes, two for fp32; a block has 128 threads."""
-    return {"TILE": max(1024, 2048 // case.dtype_size)}
+    """Two 16-byte vectors per thread and operand; cuTile gives a block 128 threads."""
+    return {"TILE": 4096 // case.dtype_size}
 
 
 def cutile_space(case: Case) -> list[Config]:
-    """Tiles of 512 to 8192 elements; from 16,384 bytes on a thread has more vectors in flight than it needs."""
-    return [{"TILE": tile} for tile in (512, 1024, 2048, 4096, 8192)]
+    """One to eight 16-byte vectors per thread and operand."""
+    return [{"TILE": size // case.dtype_size} for size in (2048, 4096, 8192, 16384)]

@@ -25,9 +25,9 @@ def hinted(kernel: Any, warps: int) -> Any:
     return kernel.replace_hints(num_worker_warps=warps)
 
 
-def fits_on_chip(cols: int, ROWS: int, WARPS: int) -> bool:
-    """Return whether ROWS rows of `cols` elements fit into the registers of WARPS warps."""
-    return cols * ROWS <= MAX_PER_THREAD * 32 * WARPS
+def fits_on_chip(cols: int, ROWS: int, WARPS: int, per_thread: int = MAX_PER_THREAD) -> bool:
+    """Return whether ROWS rows of `cols` elements fit into the registers of WARPS warps, `per_thread` in each thread."""
+    return cols * ROWS <= per_thread * 32 * WARPS
 
 
 def _config(together: int, warps: int, dtype_size: int) -> Config:

@@ -67,7 +67,7 @@ class Launched:
 _LAUNCHED: list[Launched] | None = None
 
 
-class recording:  # noqa: N801  (a context manager, read as a verb)
+class recording:
     """Collect what is launched inside: `with recording() as launched: ...`."""
 
     def __enter__(self) -> list[Launched]:

@@ -9,7 +9,6 @@ import functools
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
 ZERO = ct.PaddingMode.ZERO

@@ -1,7 +1,6 @@
 """Sorting in PyTorch: the library's sort, whose values the network must reproduce."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

@@ -17,7 +17,6 @@ shared memory, once for five stages. fp16 is compared in fp32, which changes no 
 import torch
 import triton
 import triton.language as tl
-
 from tilebench_core import Case, Config, Kernel
 
 

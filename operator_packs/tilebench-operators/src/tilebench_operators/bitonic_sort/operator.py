@@ -7,7 +7,6 @@ F = 0 (comparisons only), Q = 2·N·s, the compulsory traffic.
 """
 
 import torch
-
 from tilebench_core import Case, Definition, Draw
 
 

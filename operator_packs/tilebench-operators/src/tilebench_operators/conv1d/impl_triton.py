@@ -1,6 +1,7 @@
 """One-dimensional convolution in Triton: channels-last pass and implicit GEMM; see `tilebench_operators._conv`."""
 
 from tilebench_core import Case, Config, Kernel
+
 from tilebench_operators._conv import convolution
 
 

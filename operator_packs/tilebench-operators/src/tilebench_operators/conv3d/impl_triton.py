@@ -1,4 +1,5 @@
 from tilebench_core import Case, Config, Kernel
+
 from tilebench_operators._conv import convolution as run
 
 

@@ -1,7 +1,6 @@
 """Scatter of token rows in PyTorch."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

@@ -6,7 +6,6 @@ Outputs: out_nope [T, 12, 128], out_rope [T, 1, 64]. F = 0, Q = 2·T·1600·s + 
 """
 
 import torch
-
 from tilebench_core import Case, Definition, Draw
 
 

@@ -2,7 +2,6 @@
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Kernel
 
 from tilebench_operators._elementwise import cutile_default, cutile_space

@@ -4,7 +4,6 @@ import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Kernel
 
 from tilebench_operators._elementwise import cutile_default, cutile_space

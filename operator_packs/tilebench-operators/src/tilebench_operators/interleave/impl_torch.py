@@ -1,7 +1,6 @@
 """Interleaving in PyTorch: stacked as columns, then read row by row."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

@@ -5,7 +5,6 @@ Output: out [2N] in the same dtype. F = 0, Q = 4·N·s.
 """
 
 import torch
-
 from tilebench_core import Case, Definition, Draw
 
 

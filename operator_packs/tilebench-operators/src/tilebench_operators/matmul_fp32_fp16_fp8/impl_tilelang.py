@@ -8,7 +8,6 @@ first kernel writes b's transpose, inside the call. Otherwise T.gemm falls back 
 import tilelang
 import tilelang.language as T
 import torch
-
 from tilebench_core import Case, Config, Device, Kernel
 
 # What operands are to T.gemm: float32 as such would be multiplied by Ampere's instructions, on Hopper too.

@@ -1,7 +1,6 @@
 """Matrix copy in PyTorch."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

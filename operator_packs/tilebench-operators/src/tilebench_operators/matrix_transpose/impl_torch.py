@@ -1,7 +1,6 @@
 """Matrix transposition in PyTorch."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

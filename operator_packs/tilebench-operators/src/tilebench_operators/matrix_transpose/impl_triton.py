@@ -7,7 +7,6 @@ elements between the threads in shared memory before the store.
 import torch
 import triton
 import triton.language as tl
-
 from tilebench_core import Case, Config, Kernel
 
 

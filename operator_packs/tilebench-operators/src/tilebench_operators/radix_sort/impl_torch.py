@@ -1,7 +1,6 @@
 """Sorting integers in PyTorch: the library's sort."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

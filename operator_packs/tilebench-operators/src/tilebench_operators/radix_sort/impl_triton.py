@@ -12,8 +12,8 @@ passes.)
 import torch
 import triton
 import triton.language as tl
-
 from tilebench_core import Case, Config, Kernel
+
 from tilebench_operators.bitonic_sort.impl_triton import sort_tile
 
 BITS = 8

@@ -5,7 +5,6 @@ Output: [n] int32. F = 0, Q = 8·n.
 """
 
 import torch
-
 from tilebench_core import Case, Definition, Draw
 
 

@@ -1,7 +1,6 @@
 """Reversal of an array in PyTorch."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

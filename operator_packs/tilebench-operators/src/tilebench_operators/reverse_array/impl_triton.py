@@ -7,7 +7,6 @@ one vector: its address decreases from row to row, but inside it runs forwards, 
 import torch
 import triton
 import triton.language as tl
-
 from tilebench_core import Case, Config, Kernel
 
 

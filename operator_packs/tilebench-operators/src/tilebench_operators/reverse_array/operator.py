@@ -5,7 +5,6 @@ F = 0, Q = 2·n·s.
 """
 
 import torch
-
 from tilebench_core import Case, Definition, Draw
 
 

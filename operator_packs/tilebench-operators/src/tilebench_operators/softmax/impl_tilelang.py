@@ -3,7 +3,6 @@
 import tilelang
 import tilelang.language as T
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
 MAX_TILE = 16384  # columns; a longer row would not stay in the registers of one block

@@ -16,7 +16,6 @@ import functools
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel, multiprocessors
 
 ZERO = ct.PaddingMode.ZERO

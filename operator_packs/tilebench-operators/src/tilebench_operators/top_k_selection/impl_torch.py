@@ -1,7 +1,6 @@
 """Selection of the k largest values in PyTorch."""
 
 import torch
-
 from tilebench_core import Kernel
 
 

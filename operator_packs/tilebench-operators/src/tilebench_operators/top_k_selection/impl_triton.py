@@ -10,7 +10,6 @@ to that launch.
 import torch
 import triton
 import triton.language as tl
-
 from tilebench_core import Case, Config, Kernel
 
 SHORT = 4096  # values that one program selects from at once

@@ -5,7 +5,6 @@ F = 0 (comparisons only), Q = 4·(N + k).
 """
 
 import torch
-
 from tilebench_core import Case, Definition, Draw
 
 

@@ -1,8 +1,9 @@
 """Softmax in the example DSL: a tile of ROWS whole rows, each padded to a power of two with -inf."""
 
 import torch
-from tilebench_core import Case, Config, Kernel
 from tilebench_example.tiles import kernel
+
+from tilebench_core import Case, Config, Kernel
 
 
 @kernel

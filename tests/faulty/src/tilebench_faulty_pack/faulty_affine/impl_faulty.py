@@ -10,9 +10,10 @@ import sys
 import time
 
 import torch
-from tilebench_core import Case, Config, Device, Kernel
 from tilebench_faulty import phases
 from tilebench_faulty.backend import NotCompilable
+
+from tilebench_core import Case, Config, Device, Kernel
 
 kept = {}  # what a well-behaved kernel does not have
 

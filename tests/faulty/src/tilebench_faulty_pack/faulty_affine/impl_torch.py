@@ -1,6 +1,7 @@
 """y = 2·x + 1, as it should be: the reference, and the kernel that is measured beside every faulty one."""
 
 import torch
+
 from tilebench_core import Kernel
 
 

@@ -4,6 +4,7 @@ Input: x [n] in the case's dtype. Output: y [n] in the same dtype. F = 2·n, Q =
 """
 
 import torch
+
 from tilebench_core import Case, Definition, Draw
 
 

@@ -1,20 +1,27 @@
-"""`python forked.py ARGUMENTS` is `tilebench ARGUMENTS` with workers that are forked instead of started.
+"""Many runs of `tilebench` for the price of one: its workers are forked instead of started.
 
 A worker spends seconds in importing PyTorch. Forked from a process that has imported it already, the same worker serves
 after milliseconds: in its own session and process group, with its own pipes, and as mortal as any other.
+
+`python forked.py` reads a JSON list of command lines from stdin, runs each in a forked process of its own, and prints a
+JSON list of (exit status, stdout, stderr).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["ForkedProcess", "fork_workers"]
+__all__ = ["ForkedProcess", "fork_workers", "run_all"]
 
 
 class ForkedProcess:
@@ -102,8 +109,40 @@ def fork_workers() -> None:
     process.subprocess = Forking
 
 
-if __name__ == "__main__":
+def run_all(commands: Sequence[Sequence[str]], env: dict[str, str], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run command lines of `tilebench` one after the other, each in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__], input=json.dumps(commands), env=env, cwd=cwd, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    return [subprocess.CompletedProcess(c, *end) for c, end in zip(commands, json.loads(done.stdout), strict=True)]
+
+
+def _run_one(command: list[str]) -> tuple[int, str, str]:
     from tilebench_core.cli import main
 
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.dup2(output.fileno(), 1)
+                os.dup2(errors.fileno(), 2)
+                status = main(command)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        texts = []
+        for stream in (output, errors):
+            stream.seek(0)
+            texts.append(stream.read().decode())
+        return status, texts[0], texts[1]
+
+
+if __name__ == "__main__":
     fork_workers()
-    sys.exit(main(sys.argv[1:]))
+    print(json.dumps([_run_one(command) for command in json.load(sys.stdin)]))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from distributions import FAULTY, TESTS, environment, tilebench
+from distributions import FAULTY, environment, tilebench
+from forked import run_all
 
 from tilebench_core.records import Record, RecordReader
 
@@ -133,21 +132,19 @@ def judged(faulty):
 
 
 @pytest.fixture(scope="module")
-def lethal(faulty):
-    """Every way to die or hang in every phase, with workers that are forked so that so many deaths are cheap."""
+def forked(faulty):
+    """Every way to die or hang in every phase and some more runs, with forked workers: so many deaths must be cheap."""
     folder, env = faulty
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "forked.py"), *command(folder / "lethal", LETHAL, "fp32")],
-        env=env, cwd=folder, capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
-    return done, folder / "lethal"
-
-
-@pytest.fixture(scope="module")
-def integers(faulty):
-    folder, env = faulty
-    tilebench(command(folder / "integers", INTEGERS, "int32"), env, folder)
-    return folder / "integers"
+    again = command(folder / "again", ["right", "last"], "fp32")
+    commands = {
+        "lethal": command(folder / "lethal", LETHAL, "fp32"),
+        "integers": command(folder / "integers", INTEGERS, "int32"),
+        "reference": command(folder / "reference", ["reference"], "fp32"),
+        "first": again,
+        "second": again,
+        "failed": [*again, "rerun=failed"],
+    }
+    return dict(zip(commands, run_all(list(commands.values()), env, folder), strict=True))
 
 
 def test_each_fault_ends_in_its_outcome_with_its_message(judged):
@@ -204,41 +201,32 @@ def test_a_hang_is_killed_with_everything_it_started(judged):
         os.kill(child, 0)
 
 
-def test_every_death_in_every_phase_is_charged_to_the_kernel_that_died(lethal):
-    done, folder = lethal
-    assert done.returncode == 1, done.stderr
-    check(folder, LETHAL)
+def test_every_death_in_every_phase_is_charged_to_the_kernel_that_died(faulty, forked):
+    assert forked["lethal"].returncode == 1, forked["lethal"].stderr
+    check(faulty[0] / "lethal", LETHAL)
 
 
-def test_the_kernels_beside_a_death_are_still_measured(lethal):
-    _, folder = lethal
-    check_neighbours(folder, LETHAL)
+def test_the_kernels_beside_a_death_are_still_measured(faulty, forked):
+    check_neighbours(faulty[0] / "lethal", LETHAL)
 
 
-def test_faults_of_an_integer_operator_are_found_as_well(integers):
-    check(integers, INTEGERS)
-    check_neighbours(integers, INTEGERS)
+def test_faults_of_an_integer_operator_are_found_as_well(faulty, forked):
+    check(faulty[0] / "integers", INTEGERS)
+    check_neighbours(faulty[0] / "integers", INTEGERS)
 
 
-def test_the_same_command_runs_nothing_again_and_failed_ones_on_request(faulty):
-    folder, env = faulty
-    base = command(folder / "again", ["right", "last"], "fp32")
-    first = tilebench(base, env, folder)
-    assert "4 trials planned on the CPU, 0 recorded already, 4 to run" in first.stdout
-    again = tilebench(base, env, folder)
-    assert "4 trials planned on the CPU, 4 recorded already, 0 to run" in again.stdout
-    assert again.returncode == 1  # what had failed still has
-    failed = tilebench([*base, "rerun=failed"], env, folder)
-    assert "3 recorded already, 1 to run" in failed.stdout
-    lines = (folder / "again" / "faults" / "records.jsonl").read_text().splitlines()
+def test_the_same_command_runs_nothing_again_and_failed_ones_on_request(faulty, forked):
+    assert "4 trials planned on the CPU, 0 recorded already, 4 to run" in forked["first"].stdout
+    assert "4 trials planned on the CPU, 4 recorded already, 0 to run" in forked["second"].stdout
+    assert forked["second"].returncode == 1  # what had failed still has
+    assert "3 recorded already, 1 to run" in forked["failed"].stdout
+    lines = (faulty[0] / "again" / "faults" / "records.jsonl").read_text().splitlines()
     assert [json.loads(line)["params"]["fault"] for line in lines] == ["right", "right", "last", "last", "last"]
 
 
-def test_a_reference_that_is_not_finite_accuses_nobody(faulty):
-    folder, env = faulty
-    done = tilebench(command(folder / "reference", ["reference"], "fp32"), env, folder)
-    assert done.returncode == 1
+def test_a_reference_that_is_not_finite_accuses_nobody(faulty, forked):
+    assert forked["reference"].returncode == 1
     for backend in ("faulty", "torch"):
-        record = ends(folder / "reference", backend)["reference"]
+        record = ends(faulty[0] / "reference", backend)["reference"]
         assert record.outcome.value == "INVALID_REFERENCE"
         assert "output 0 of the reference is not finite" in record.reason

@@ -200,7 +200,7 @@ def test_a_sync_that_was_killed_leaves_nothing_running_after_the_next(results: P
     folder, options = write_campaign(results / "c1", synthetic_records(SMALL)), store_of(results)
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from tilebench_core.tracking import TrackingOptions, results_store, sync_campaign\n"
+        "from tilebench_core.tracking import TrackingOptions, page_url, results_store, sync_campaign\n"
         "from tilebench_core.tracking.store import Store\n"
         "log, count = Store.log, [0]\n"
         "def die(*args):\n"
@@ -276,6 +276,8 @@ def test_a_page_needs_a_store_and_sync_makes_it(results: Path, capsys: pytest.Ca
     assert sync_command([], str(results), None) == 0
     assert "10 series sent" in capsys.readouterr().out
     assert "--backend-store-uri" in ui_command(results)
+    assert page_url(results).endswith("/runs?viewStateShareKey=tilebench")
+    assert page_url(results / "elsewhere") == "http://127.0.0.1:5000/"
     with pytest.raises(RequestError, match="tilebench sync"):
         ui_command(results / "elsewhere")
     with pytest.raises(RequestError, match="no campaign in"):

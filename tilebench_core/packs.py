@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,13 +38,27 @@ class KernelSource:
 
     @cached_property
     def source_hash(self) -> str:
-        """A hash of the kernel's file and of the private modules (`_*.py`) that it may share with its neighbours."""
-        shared = [*self.path.parent.glob("_*.py"), *self.path.parent.parent.glob("_*.py")]
+        """A hash of the kernel's file and of every module of its own package that it imports, directly or not."""
         digest = hashlib.sha256()
-        for path in [self.path, *sorted(shared)]:
+        for path in sorted(_own_modules(self.path, self.module.partition(".")[0], self.path.parent.parent, set())):
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
         return digest.hexdigest()[:16]
+
+
+def _own_modules(path: Path, package: str, root: Path, seen: set[Path]) -> set[Path]:
+    """`path` and the files below `root` that it imports as modules of `package`, found in its text, not by importing."""
+    seen.add(path)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = re.match(rf"\s*(?:from|import)\s+{re.escape(package)}((?:\.\w+)*)(?:\s+import\s+(.+))?", line)
+        if found is None:
+            continue
+        base = root.joinpath(*found.group(1).split(".")[1:])
+        names = re.findall(r"\w+", found.group(2) or "")
+        for candidate in [base.with_suffix(".py"), *(base / f"{name}.py" for name in names)]:
+            if candidate.is_file() and candidate not in seen:
+                _own_modules(candidate, package, root, seen)
+    return seen
 
 
 @dataclass(frozen=True)

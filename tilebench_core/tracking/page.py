@@ -8,9 +8,11 @@ from pathlib import Path
 from tilebench_core.campaign import find_campaign
 from tilebench_core.errors import RequestError
 from tilebench_core.tracking.options import TrackingOptions, results_store
+from tilebench_core.tracking.state import load_state
+from tilebench_core.tracking.store import VIEW
 from tilebench_core.tracking.sync import sync_campaign
 
-__all__ = ["server_command", "sync_command", "ui_command"]
+__all__ = ["page_url", "server_command", "sync_command", "ui_command"]
 
 
 def server_command(options: TrackingOptions, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
@@ -30,6 +32,16 @@ def ui_command(results_dir: str | Path, host: str = "127.0.0.1", port: int = 500
     if options.database is None or not options.database.is_file():
         raise RequestError(f"{options.database}: no such file; `tilebench sync` makes it from the records there")
     return server_command(options, host=host, port=port)
+
+
+def page_url(results_dir: str | Path, host: str = "127.0.0.1", port: int = 5000) -> str:
+    """Where that page shows the series with the columns that matter, or its start where nothing has been sent."""
+    uri = results_store(Path(results_dir)).uri
+    for path in sorted(Path(results_dir).glob("*/tracking.json")):
+        for store, sent in load_state(path.parent).stores.items():
+            if sent.experiment_id and store.split("#")[0] == uri:
+                return f"http://{host}:{port}/#/experiments/{sent.experiment_id}/runs?viewStateShareKey={VIEW}"
+    return f"http://{host}:{port}/"
 
 
 def sync_command(names: list[str], results_dir: str, uri: str | None) -> int:

@@ -14,9 +14,10 @@ __all__ = ["Sent", "State", "load_state", "save_state"]
 
 @dataclass
 class Sent:
-    """What one store holds: the parent run, (run, digest) of each series, and the digest of each artifact."""
+    """What one store holds: the experiment, the parent run, (run, digest) of each series, and the digest of each artifact."""
 
     parent: str | None = None
+    experiment_id: str | None = None
     series: dict[str, list[str]] = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)
 

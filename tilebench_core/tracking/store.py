@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sqlite3
@@ -23,10 +24,24 @@ if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
     from mlflow.tracking import MlflowClient
 
-__all__ = ["CAMPAIGN_TAG", "SERIES_TAG", "Store", "open_store"]
+__all__ = ["CAMPAIGN_TAG", "SERIES_TAG", "VIEW", "Store", "open_store"]
 
 CAMPAIGN_TAG = "tilebench.campaign_id"
 SERIES_TAG = "tilebench.series"
+VIEW = "tilebench"  # MLflow's page opens with these columns at `#/experiments/<id>/runs?viewStateShareKey=tilebench`
+_COLUMNS = {
+    "tags": ("operator", "dtype", "backend", "mode"),
+    "metrics": ("geomean_latency_us", "geomean_speedup", "geomean_utilisation", "tuning_gain", "pass_rate"),
+}
+_VIEW_STATE = {
+    "searchFilter": "tags.backend != ''", "orderByKey": "metrics.`geomean_speedup`", "orderByAsc": False,
+    "startTime": "ALL", "lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter": "All Runs",
+    "selectedColumns": [f"{kind}.`{name}`" for kind, names in _COLUMNS.items() for name in names],
+    "runsExpanded": {}, "runsPinned": [], "runsHidden": [], "runListHidden": False, "viewMaximized": False,
+    "groupBy": None, "groupsExpanded": {}, "useGroupedValuesInCharts": True, "hideEmptyCharts": True,
+    "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0}, "autoRefreshEnabled": False,
+    "runsHiddenMode": "FIRST_10_RUNS", "runsVisibilityMap": {},
+}  # fmt: skip
 BATCH = 900  # MLflow takes up to 1,000 metrics, 100 parameters and 100 tags at once
 LOCK_TIMEOUT_S = 120.0
 
@@ -108,9 +123,9 @@ class Store:
         else:
             self._artifacts(run_id).log_artifact(str(path), folder)  # type: ignore[no-untyped-call]  # MLflow's
 
-    def finish(self, run_id: str, *, good: bool = True) -> None:
-        """End the run as FINISHED or FAILED."""
-        self._client.set_terminated(run_id, "FINISHED" if good else "FAILED")
+    def finish(self, run_id: str, *, good: bool = True, end_ms: int | None = None) -> None:
+        """End the run as FINISHED or FAILED, at the moment of its last measurement where that is known."""
+        self._client.set_terminated(run_id, "FINISHED" if good else "FAILED", end_ms)
 
     def discard(self, run_id: str) -> None:
         """Fail the run and delete it: it is incomplete, or its successor has been written."""
@@ -205,7 +220,9 @@ def _experiment(client: MlflowClient, options: TrackingOptions) -> str:
     if found is None:
         place = Path(options.artifacts).resolve().as_uri() if options.artifacts and options.database else None
         try:
-            return str(client.create_experiment(options.experiment, place))
+            created = str(client.create_experiment(options.experiment, place))
+            client.set_experiment_tag(created, f"mlflow.sharedViewState.{VIEW}", json.dumps(_VIEW_STATE))
+            return created
         except MlflowException:  # another client of the server was faster
             found = client.get_experiment_by_name(options.experiment)
             if found is None:

@@ -121,6 +121,7 @@ def _reason(error: BaseException) -> str:
 
 def _send(campaign: Results, state: State, store: Store, options: TrackingOptions, tally: _Tally) -> None:
     sent = state.stores.setdefault(f"{options.uri}#{options.experiment}", Sent())
+    sent.experiment_id = store.experiment_id
     with store.locked():
         if sent.parent and not store.exists(sent.parent):  # the store was deleted or replaced
             sent.parent, sent.series, sent.artifacts = None, {}, {}
@@ -177,7 +178,8 @@ def _send_series(
     before = sent.series.get(series.key)
     sent.series[series.key] = [run_id, series.digest]
     save_state(campaign.folder, state)
-    store.finish(run_id, good=series.any_passed)
+    end_ms = max((step.timestamp_ms for step in series.steps), default=0)
+    store.finish(run_id, good=series.any_passed, end_ms=end_ms or None)
     if before:
         store.discard(before[0])
 

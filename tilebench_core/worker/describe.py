@@ -65,7 +65,7 @@ def describe(
         peak_bytes=run.peak_bytes,
         device=session.device.name,
         seconds={step: round(value, 6) for step, value in run.seconds.items()},
-        versions=dict(session.backends[run.trial.backend].versions()),
+        versions=session.versions(run.trial.backend),
         started=started,
         **_compiled(run),
         **_errors(run),

@@ -43,6 +43,7 @@ class Session:
     campaign_dir: str
     compiled_offline: dict[Any, Any] = field(default_factory=dict)
     _definitions: dict[str, Definition] = field(default_factory=dict)
+    _versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def operator(self, task: TaskMessage) -> Operator:
         """The task's operator, with the configuration that was composed for it."""
@@ -64,6 +65,12 @@ class Session:
         """The kernel in `module`, or the first one of the operator on `backend`."""
         sources = self.registry.kernels_for(operator, backend)
         return next(source for source in sources if module in (None, source.module)).load()
+
+    def versions(self, backend: str) -> dict[str, str]:
+        """The versions that a backend reports, read once: they come from files."""
+        if backend not in self._versions:
+            self._versions[backend] = dict(self.backends[backend].versions())
+        return self._versions[backend]
 
     def before_launch(self) -> None:
         """Evict the cache where the protocol wants it cold."""

@@ -34,22 +34,22 @@ def _config(together: int, warps: int, dtype_size: int) -> Config:
     return {"ROWS": together, "TILE": warps // together * 32 * (16 // dtype_size), "WARPS": warps}
 
 
-def row_default(rows: int, cols: int, dtype_size: int) -> Config:
+def row_default(rows: int, cols: int, dtype_size: int, min_blocks: int = MIN_BLOCKS) -> Config:
     """The configuration for [rows, cols]: as few warps per row as hold it well, and short rows together."""
     if cols > GOOD_PER_THREAD * 32 * 4:
         return _config(1, 8, dtype_size)
     together = 4
-    while together > 1 and (cols * together > GOOD_PER_THREAD * 32 * 4 or rows < MIN_BLOCKS * together):
+    while together > 1 and (cols * together > GOOD_PER_THREAD * 32 * 4 or rows < min_blocks * together):
         together //= 2
     return _config(together, 4, dtype_size)
 
 
-def row_space(rows: int, cols: int, dtype_size: int) -> list[Config]:
+def row_space(rows: int, cols: int, dtype_size: int, min_blocks: int = MIN_BLOCKS) -> list[Config]:
     """Every number of rows that goes together in four and in eight warps."""
     fitting = [
         _config(together, warps, dtype_size)
         for warps in (4, 8)
         for together in (1, 2, 4, 8)
-        if together <= warps and fits_on_chip(cols, together, warps) and together <= max(1, rows // MIN_BLOCKS)
+        if together <= warps and fits_on_chip(cols, together, warps) and together <= max(1, rows // min_blocks)
     ]
     return fitting or [_config(1, 4, dtype_size), _config(1, 8, dtype_size)]

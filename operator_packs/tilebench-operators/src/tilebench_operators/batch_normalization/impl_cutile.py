@@ -13,6 +13,7 @@ from tilebench_operators._tile_rows import hinted
 
 STATISTICS_CHANNELS = 16  # 64 bytes of each partial row; narrow, so that 1024 channels make 64 blocks
 STATISTICS_PARTS = 64
+APPLY_CHANNELS = 512  # four for each of 128 threads: the widest load of fp32 statistics, so that x is laid out like them
 ZERO = ct.PaddingMode.ZERO
 
 
@@ -56,16 +57,25 @@ def statistics_kernel(x, partials, statistics, eps: float, PARTS: ct.Constant[in
 
 @ct.kernel
 def apply_kernel(x, gamma, beta, statistics, y, ROWS: ct.Constant[int], TILE: ct.Constant[int]):
-    """One block, ROWS rows of TILE channels: x and y are [N, C], gamma and beta [1, C], statistics [2, C]."""
+    """One block, ROWS rows of TILE channels: x and y are [N, C], gamma and beta [1, C], statistics [2, C].
+
+    The rows are tiles of their own, all laid out over the threads like the parameters' tiles. Those beyond N repeat
+    row N - 1, for a tile must not lie outside of x.
+    """
     j = ct.bid(0)
     # From the last rows up: they were read last by the first launch, and are still in the L2 cache.
-    i = ct.num_blocks(1) - 1 - ct.bid(1)
-    t = ct.load(x, (i, j), (ROWS, TILE), padding_mode=ZERO, allow_tma=False).astype(ct.float32)
+    first = (ct.num_blocks(1) - 1 - ct.bid(1)) * ROWS
+    tiles = ()
+    for r in ct.static_iter(range(ROWS)):
+        row = min(first + r, x.shape[0] - 1)
+        tiles += (ct.load(x, (row, j), (1, TILE), padding_mode=ZERO, allow_tma=False).astype(ct.float32),)
     mean = ct.load(statistics, (0, j), (1, TILE), padding_mode=ZERO, allow_tma=False)
     scale = ct.load(statistics, (1, j), (1, TILE), padding_mode=ZERO, allow_tma=False)
     scale *= ct.load(gamma, (0, j), (1, TILE), padding_mode=ZERO, allow_tma=False).astype(ct.float32)
     shift = ct.load(beta, (0, j), (1, TILE), padding_mode=ZERO, allow_tma=False).astype(ct.float32)
-    ct.store(y, (i, j), ((t - mean) * scale + shift).astype(y.dtype), allow_tma=False)
+    for r in ct.static_iter(range(ROWS)):
+        row = min(first + r, x.shape[0] - 1)
+        ct.store(y, (row, j), ((tiles[r] - mean) * scale + shift).astype(y.dtype), allow_tma=False)
 
 
 def run(
@@ -84,19 +94,16 @@ def run(
         stream, (ct.cdiv(C, STATISTICS_CHANNELS),), statistics_kernel,
         (x, partials, statistics, eps, STATISTICS_PARTS, STATISTICS_CHANNELS),
     )  # fmt: skip
-    # As many channels as the four warps load with one 16-byte access per thread: then every thread stays with its
-    # channels and loads their parameters itself, without an exchange between threads.
-    width = 4 * 32 * (16 // x.element_size())
     ct.launch(
-        stream, (ct.cdiv(C, width), ct.cdiv(N, APPLY_ROWS)), apply_kernel,
-        (x, gamma.view(1, C), beta.view(1, C), statistics, y, APPLY_ROWS, width),
+        stream, (ct.cdiv(C, APPLY_CHANNELS), ct.cdiv(N, APPLY_ROWS)), apply_kernel,
+        (x, gamma.view(1, C), beta.view(1, C), statistics, y, APPLY_ROWS, APPLY_CHANNELS),
     )  # fmt: skip
     return y
 
 
 def default(case: Case) -> Config:
     # Partial sums: 512 bytes of a row per tile, 8 KB in all, four 16-byte loads for each of 128 threads.
-    return {"ROWS": 16, "TILE": 512 // case.dtype_size, "PER_SM": 4, "WARPS": 4, "APPLY_ROWS": 8}
+    return {"ROWS": 16, "TILE": 512 // case.dtype_size, "PER_SM": 4, "WARPS": 4, "APPLY_ROWS": 32 // case.dtype_size}
 
 
 def space(case: Case) -> list[Config]:
@@ -105,7 +112,7 @@ def space(case: Case) -> list[Config]:
         for rows in (8, 16, 32)
         for per_sm in (2, 4)
         for warps in (4, 8)
-        for apply_rows in (4, 8)
+        for apply_rows in (8, 16)
     ]
 
 

@@ -28,10 +28,7 @@ def reverse_kernel(x, out, n, ROWS: ct.Constant[int], VECTOR: ct.Constant[int], 
     # The mirror image of row r is the row that starts at n - (r + 1)·VECTOR. Where n is no multiple of VECTOR, the last
     # row reaches below 0; those are the elements whose flipped place is beyond n.
     mirrored = end - last[:, None] * VECTOR + ct.arange(VECTOR, dtype=ct.int32)[None, :]
-    if (i + 1) * ROWS * VECTOR <= n:
-        t = x.get_raw_memory().load_offset(mirrored)
-    else:  # a mask would make the loads scalar, so only the last block has one
-        t = x.get_raw_memory().load_offset(mirrored, mask=mirrored >= 0, padding_value=0)
+    t = x.get_raw_memory().load_offset(mirrored, mask=mirrored >= 0, padding_value=0)
     ct.store(out, (i,), flip(t, ROWS, VECTOR).reshape((ROWS * VECTOR,)))
 
 

@@ -105,11 +105,14 @@ def campaign(composed: dict, folder: Path, dice: random.Random, kills: int, usua
         workers: list[int] = []
         status = None
         while left and status is None:
-            status = wait(pid, dice.uniform(0, 0.4 * usual_s))
+            victim = dice.choice(["run", "worker"])
+            while victim == "worker" and not children(pid) and (status := wait(pid, 0.002)) is None:
+                pass
+            status = wait(pid, dice.uniform(0, 0.4 * usual_s)) if status is None else status
             if status is not None:
                 break
             workers = children(pid)
-            if workers and dice.random() < 0.5:
+            if workers and victim == "worker":
                 os.kill(workers[0], signal.SIGKILL)
                 in_flight += 2  # a worker that dies while the inputs of a case are drawn costs both its trials
                 found["killed workers"] += 1

@@ -24,6 +24,7 @@ from tilebench_core.analysis import Results, load_results
 from tilebench_core.errors import ConfigError, RequestError
 from tilebench_core.tracking import (
     TrackingOptions,
+    page_url,
     results_store,
     server_command,
     sync_campaign,

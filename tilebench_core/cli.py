@@ -136,8 +136,11 @@ def _publish(job: Any, console: Any) -> None:
     console.print(f"records  {job.campaign.records_path}", highlight=False)
     if job.config.figures:
         from tilebench_core.figures import draw_figures
+        from tilebench_core.plan import planned_operators
+        from tilebench_core.registry import installed
 
-        drawn = draw_figures(job.campaign.folder)
+        wanted = {operator.name: operator.config.plots for operator, _ in planned_operators(installed(), job.config)}
+        drawn = draw_figures(job.campaign.folder, plots=wanted)
         if drawn:
             console.print(f"figures  {drawn[0].parent} ({len(drawn)})", highlight=False)
     if job.config.tracking.kind != "none":
@@ -224,8 +227,9 @@ def _ui(arguments: list[str]) -> int:
     wanted = parser.parse_args(arguments)
     import subprocess
 
-    from tilebench_core.tracking import ui_command
+    from tilebench_core.tracking import page_url, ui_command
 
+    print(f"the run table, with the columns that matter: {page_url(wanted.results_dir, wanted.host, wanted.port)}")
     return subprocess.call(ui_command(wanted.results_dir, wanted.host, wanted.port))
 
 

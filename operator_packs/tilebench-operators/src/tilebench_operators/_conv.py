@@ -36,26 +36,29 @@ def prepare_kernel(
     out_channels,
     pitch,
     TAPS: tl.constexpr,
+    BT: tl.constexpr,
     BC: tl.constexpr,
     BP: tl.constexpr,
 ):
     """x [batch, Cin, pixels] -> last [batch, pixels, pitch]; weight [Cout, Cin, TAPS] -> packed [TAPS, Cout, pitch].
 
-    Programs: (Cout rows to pack, then pixel tiles of BP; channel tiles of BC; batch).
+    Programs: (Cout rows to pack, then pixel tiles of BP; channel tiles of BC; batch). BT is TAPS or a little more.
     """
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
     batch = tl.program_id(2).to(tl.int64)
     if tl.program_id(0) < out_channels:
         row = tl.program_id(0)
-        if batch == 0:
-            mask = channels < in_channels
-            for tap in range(TAPS):
-                weight = tl.load(weight_ptr + (row * in_channels + channels) * TAPS + tap, mask=mask)
-                tl.store(packed_ptr + (tap * out_channels + row) * pitch + channels, to_operand(weight), mask=mask)
+        taps = tl.arange(0, BT)
+        sources = (row * in_channels + channels[:, None]) * TAPS + taps[None, :]
+        mask = (channels[:, None] < in_channels) & (taps[None, :] < TAPS) & (batch == 0)
+        weight = tl.load(weight_ptr + sources, mask=mask)
+        targets = (taps[None, :] * out_channels + row) * pitch + channels[:, None]
+        tl.store(packed_ptr + targets, to_operand(weight), mask=mask)
     else:
         positions = (tl.program_id(0) - out_channels) * BP + tl.arange(0, BP)
         sources = (batch * in_channels + channels[:, None]) * pixels + positions[None, :]
-        x = tl.load(x_ptr + sources, mask=(channels[:, None] < in_channels) & (positions[None, :] < pixels))
+        mask = (channels[:, None] < in_channels) & (positions[None, :] < pixels)
+        x = tl.load(x_ptr + sources, mask=mask, eviction_policy="evict_first")  # leaves the L2 cache to `last`
         targets = (batch * pixels + positions[:, None]) * pitch + channels[None, :]
         mask = (channels[None, :] < in_channels) & (positions[:, None] < pixels)
         tl.store(last_ptr + targets, tl.trans(to_operand(x)), mask=mask)
@@ -86,14 +89,15 @@ def tile_kernel(
 
     Boxes: x [1, 1, BH, BW, BK] of [batch, D, H, W, Cin], weight [1, BM, BK] of [TAPS, Cout, Cin].
     """
-    channel_tiles = tl.cdiv(out_channels, BM)  # fastest, so that neighbours share the tile of x in L2
+    # Channel tiles are the fastest, then come planes, so that neighbours in time read the same tiles of x in L2.
+    channel_tiles = tl.cdiv(out_channels, BM)
     width_tiles = tl.cdiv(out_width, BW)
     row = tl.program_id(0) % channel_tiles * BM
-    tile = tl.program_id(0) // channel_tiles
+    z = tl.program_id(0) // channel_tiles % out_depth
+    tile = tl.program_id(0) // channel_tiles // out_depth
     x = tile % width_tiles * BW
     y = tile // width_tiles * BH
-    z = tl.program_id(1)
-    batch = tl.program_id(2)
+    batch = tl.program_id(1)
     chunks = tl.cdiv(in_channels, BK)
     acc = tl.zeros([BM, BH * BW], tl.float32)
     for step in range(TAPS * chunks):
@@ -216,17 +220,26 @@ def convolution(
     pixels = shape[0] * shape[1] * shape[2]
     last = torch.empty((batch, *shape, pitch), dtype=input.dtype, device=input.device)
     packed = torch.empty((all_taps, out_channels, pitch), dtype=input.dtype, device=input.device)
-    BC, BP = 64, 128 // input.element_size()
+    BC, BP = min(128, max(16, triton.next_power_of_2(in_channels))), 128 // input.element_size()
     grid = (out_channels + triton.cdiv(pixels, BP), triton.cdiv(in_channels, BC), batch)
     prepare_kernel[grid](
-        input, last, weight, packed, pixels, in_channels, out_channels, pitch, TAPS=all_taps, BC=BC, BP=BP, num_warps=4
-    )
+        input, last, weight, packed, pixels, in_channels, out_channels, pitch,
+        TAPS=all_taps, BT=triton.next_power_of_2(all_taps), BC=BC, BP=BP, num_warps=8,
+    )  # fmt: skip
     x_desc = TensorDescriptor(last, [batch, *shape, in_channels], list(last.stride()), [1, 1, BH, BW, BK])
     weight_desc = TensorDescriptor(packed, [all_taps, out_channels, in_channels], list(packed.stride()), [1, BM, BK])
-    tiles = triton.cdiv(out_channels, BM) * triton.cdiv(out_height, BH) * triton.cdiv(out_width, BW)
-    tile_kernel[tiles, out_depth, batch](
+    tiles = triton.cdiv(out_channels, BM) * out_depth * triton.cdiv(out_height, BH) * triton.cdiv(out_width, BW)
+    tile_kernel[tiles, batch](
         x_desc, weight_desc, out, *out_shape, in_channels, out_channels, *paddings,
         HEIGHT_TAPS=taps[1], WIDTH_TAPS=taps[2], TAPS=all_taps, BM=BM, BH=BH, BW=BW, BK=BK,
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
     return out
+
+
+def box(height: int, width: int, pixels: int) -> tuple[int, int]:
+    """BH, BW with BH · BW = pixels that cover [height, width] with the fewest boxes; the widest of those stores best."""
+    widths = [w for w in (16, 32, 64, 128, 256) if w <= pixels]
+    return min(
+        ((pixels // w, w) for w in widths), key=lambda b: (triton.cdiv(height, b[0]) * triton.cdiv(width, b[1]), -b[1])
+    )

@@ -13,7 +13,7 @@ from tilebench_operators._tile_rows import hinted
 
 STATISTICS_CHANNELS = 16  # 64 bytes of each partial row; narrow, so that 1024 channels make 64 blocks
 STATISTICS_PARTS = 64
-APPLY_CHANNELS = 512  # four for each of 128 threads: the widest load of fp32 statistics, so that x is laid out like them
+APPLY_CHANNELS = 512  # four for each of 128 threads, the widest load of fp32 statistics: x is laid out like them
 ZERO = ct.PaddingMode.ZERO
 
 

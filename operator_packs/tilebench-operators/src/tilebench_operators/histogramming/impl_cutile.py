@@ -24,11 +24,11 @@ ZERO = ct.PaddingMode.ZERO
 
 
 def stacked(tiles):
-    """Concatenate a tuple of tiles [1, LANES], whose length is a power of two, along the first axis."""
+    """Concatenate a tuple of tiles [LANES, 1], whose length is a power of two, along the second axis."""
     if len(tiles) == 1:
         return tiles[0]
     half = len(tiles) // 2
-    return ct.cat((stacked(tiles[:half]), stacked(tiles[half:])), 0)
+    return ct.cat((stacked(tiles[:half]), stacked(tiles[half:])), 1)
 
 
 def zeros(words):
@@ -83,8 +83,8 @@ def lanes_kernel(x, private, SECTIONS: ct.Constant[int]):
         counters = ()
         for b in ct.static_iter(range(SECTION)):
             octet = octets[2 * (section * SECTION // 8 + b // 8) + b % 2]
-            counters += (((octet >> (8 * (b % 8 // 2))) & 255).astype(ct.int32).reshape((1, LANES)),)
-        sums = ct.sum(stacked(counters), 1)
+            counters += (((octet >> (8 * (b % 8 // 2))) & 255).astype(ct.int32),)
+        sums = ct.sum(stacked(counters), 0)
         ct.store(private, (block, section), sums.reshape((1, SECTION)), allow_tma=False)
 
 

@@ -72,6 +72,11 @@ def hinted(kernel: ct.kernel, occupancy: int) -> ct.kernel:
     return kernel.replace_hints(occupancy=occupancy)
 
 
+def _power(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << (n - 1).bit_length()
+
+
 def run(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, TILE: int, ROWS: int, SPLITS: int,
     BM: int, BN: int, OCCUPANCY: int,
@@ -82,25 +87,19 @@ def run(
     chunks = ct.cdiv(ct.cdiv(M, SPLITS), ROWS)  # of ROWS rows, in one split
     splits = ct.cdiv(M, chunks * ROWS)  # so that none is empty
     tiles = ct.cdiv(D, TILE)
-    parts = torch.empty([splits, D, D], dtype=torch.float32, device=q.device)
-    part_sums = torch.empty([splits, D], dtype=torch.float32, device=q.device)
-    state = torch.empty([D, D], dtype=torch.float32, device=q.device)
-    z = torch.empty([D], dtype=torch.float32, device=q.device)
+    n = D * D + D  # s [D, D], then z [D]
+    parts = torch.empty([splits, n], dtype=torch.float32, device=q.device)
+    total = torch.empty([n], dtype=torch.float32, device=q.device)
     o = torch.empty_like(q)
-    arguments = (k, v, parts, part_sums, chunks, TILE, ROWS)
+    arguments = (k, v, parts[:, : D * D].view(splits, D, D), parts[:, D * D :], chunks, TILE, ROWS)
     ct.launch(stream, (splits, tiles, tiles), hinted(parts_kernel, OCCUPANCY), arguments)
-    lanes = 1 << (splits - 1).bit_length()
+    lanes = _power(splits)
     BLOCK = max(16, 4096 // lanes)  # 32 numbers per thread
-    ct.launch(stream, (ct.cdiv(D * D, BLOCK),), sum_kernel, (parts.view(splits, D * D), state.view(-1), lanes, BLOCK))
-    ct.launch(stream, (ct.cdiv(D, BLOCK),), sum_kernel, (part_sums, z, lanes, BLOCK))
+    ct.launch(stream, (ct.cdiv(n, BLOCK),), sum_kernel, (parts, total, lanes, BLOCK))
     grid = (ct.cdiv(M, BM), ct.cdiv(D, BN))
+    state, z = total[: D * D].view(D, D), total[D * D :]
     ct.launch(stream, grid, hinted(output_kernel, OCCUPANCY), (q, state, z, o, eps, BM, BN, 32))
     return o
-
-
-def _power(n: int) -> int:
-    """The smallest power of two that is at least n."""
-    return 1 << (n - 1).bit_length()
 
 
 def _config(case: Case, TILE: int, ROWS: int, blocks: int, BM: int, BN: int, occupancy: int) -> Config:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tilebench_core.case import Case
-from tilebench_core.dtypes import DTYPES, dtype_named
+from tilebench_core.dtypes import DTYPES
 from tilebench_core.errors import ConfigError, nearest
 from tilebench_core.expressions import evaluate, number
 from tilebench_core.tolerance import DEFAULT_TOLERANCES, Tolerance
@@ -194,7 +194,12 @@ def parse_operator_config(raw: Any, where: str, name: str) -> OperatorConfig:
         f"expected a list of {', '.join(DTYPES)}",
     )
     for dtype in raw["dtypes"]:
-        dtype_named(str(dtype))
+        _require(
+            dtype in DTYPES,
+            where,
+            "dtypes",
+            f"unknown dtype {dtype!r}; expected some of {', '.join(DTYPES)}.{nearest(str(dtype), DTYPES)}",
+        )
     _check_cases(raw, where)
     _check_benchmark(raw.get("benchmark") or {}, where)
     _check_verify(raw.get("verify") or {}, where)
@@ -206,7 +211,9 @@ def parse_operator_config(raw: Any, where: str, name: str) -> OperatorConfig:
             "precision",
             f"{dtype}: {precision!r}; expected one of {', '.join(PRECISIONS)}",
         )
-    return OperatorConfig(name, where, raw)
+    config = OperatorConfig(name, where, raw)
+    _ = config.axes  # an expression that has no value is found here, not in the middle of a plan
+    return config
 
 
 def _check_cases(raw: Mapping[str, Any], where: str) -> None:

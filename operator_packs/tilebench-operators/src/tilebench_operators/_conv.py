@@ -26,6 +26,26 @@ def to_operand(x):
 
 
 @triton.jit
+def pack_row(weight_ptr, packed_ptr, row, channels, in_channels, out_channels, pitch, TAPS: tl.constexpr):
+    """One row of weight [Cout, Cin, TAPS] to packed [TAPS, Cout, pitch]."""
+    taps = tl.arange(0, triton.next_power_of_2(TAPS))
+    mask = (channels[:, None] < in_channels) & (taps[None, :] < TAPS)
+    weight = tl.load(weight_ptr + (row * in_channels + channels[:, None]) * TAPS + taps[None, :], mask=mask)
+    targets = (taps[None, :] * out_channels + row) * pitch + channels[:, None]
+    tl.store(packed_ptr + targets, to_operand(weight), mask=mask)
+
+
+@triton.jit
+def transpose_tile(x_ptr, last_ptr, batch, positions, channels, pixels, in_channels, pitch):
+    """One tile of x [batch, Cin, pixels] to last [batch, pixels, pitch]; both sides move 16 bytes per thread."""
+    mask = (channels[:, None] < in_channels) & (positions[None, :] < pixels)
+    sources = (batch * in_channels + channels[:, None]) * pixels + positions[None, :]
+    x = tl.load(x_ptr + sources, mask=mask, eviction_policy="evict_first")  # leaves the L2 cache to `last`
+    targets = (batch * pixels + positions[:, None]) * pitch + channels[None, :]
+    tl.store(last_ptr + targets, tl.trans(to_operand(x)), mask=tl.trans(mask))
+
+
+@triton.jit
 def prepare_kernel(
     x_ptr,
     last_ptr,
@@ -36,32 +56,18 @@ def prepare_kernel(
     out_channels,
     pitch,
     TAPS: tl.constexpr,
-    BT: tl.constexpr,
     BC: tl.constexpr,
     BP: tl.constexpr,
 ):
-    """x [batch, Cin, pixels] -> last [batch, pixels, pitch]; weight [Cout, Cin, TAPS] -> packed [TAPS, Cout, pitch].
-
-    Programs: (Cout rows to pack, then pixel tiles of BP; channel tiles of BC; batch). BT is TAPS or a little more.
-    """
+    """Pack weight and transpose x. Programs: (Cout rows to pack, then pixel tiles of BP; channel tiles of BC; batch)."""
     channels = tl.program_id(1) * BC + tl.arange(0, BC)
+    row = tl.program_id(0)
     batch = tl.program_id(2).to(tl.int64)
-    if tl.program_id(0) < out_channels:
-        row = tl.program_id(0)
-        taps = tl.arange(0, BT)
-        sources = (row * in_channels + channels[:, None]) * TAPS + taps[None, :]
-        mask = (channels[:, None] < in_channels) & (taps[None, :] < TAPS) & (batch == 0)
-        weight = tl.load(weight_ptr + sources, mask=mask)
-        targets = (taps[None, :] * out_channels + row) * pitch + channels[:, None]
-        tl.store(packed_ptr + targets, to_operand(weight), mask=mask)
-    else:
-        positions = (tl.program_id(0) - out_channels) * BP + tl.arange(0, BP)
-        sources = (batch * in_channels + channels[:, None]) * pixels + positions[None, :]
-        mask = (channels[:, None] < in_channels) & (positions[None, :] < pixels)
-        x = tl.load(x_ptr + sources, mask=mask, eviction_policy="evict_first")  # leaves the L2 cache to `last`
-        targets = (batch * pixels + positions[:, None]) * pitch + channels[None, :]
-        mask = (channels[None, :] < in_channels) & (positions[:, None] < pixels)
-        tl.store(last_ptr + targets, tl.trans(to_operand(x)), mask=mask)
+    if row >= out_channels:
+        positions = (row - out_channels) * BP + tl.arange(0, BP)
+        transpose_tile(x_ptr, last_ptr, batch, positions, channels, pixels, in_channels, pitch)
+    elif batch == 0:
+        pack_row(weight_ptr, packed_ptr, row, channels, in_channels, out_channels, pitch, TAPS)
 
 
 @triton.jit
@@ -224,7 +230,7 @@ def convolution(
     grid = (out_channels + triton.cdiv(pixels, BP), triton.cdiv(in_channels, BC), batch)
     prepare_kernel[grid](
         input, last, weight, packed, pixels, in_channels, out_channels, pitch,
-        TAPS=all_taps, BT=triton.next_power_of_2(all_taps), BC=BC, BP=BP, num_warps=8,
+        TAPS=all_taps, BC=BC, BP=BP, num_warps=8,
     )  # fmt: skip
     x_desc = TensorDescriptor(last, [batch, *shape, in_channels], list(last.stride()), [1, 1, BH, BW, BK])
     weight_desc = TensorDescriptor(packed, [all_taps, out_channels, in_channels], list(packed.stride()), [1, BM, BK])

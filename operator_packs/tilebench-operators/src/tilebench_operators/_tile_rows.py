@@ -20,8 +20,11 @@ MIN_BLOCKS = 264  # two for each SM of a large GPU
 
 
 @functools.cache
-def hinted(kernel: Any, warps: int) -> Any:
-    """`kernel` for blocks of `warps` warps. A hinted kernel has compiled code of its own, so there is one of each."""
+def hinted(kernel: Any, warps: int, warps_per_sm: int = 0) -> Any:
+    """`kernel` for blocks of `warps` warps, with registers few enough for `warps_per_sm` of them on an SM (0: as many
+    as it likes). A hinted kernel has compiled code of its own, so there is one of each."""
+    if warps_per_sm:
+        return kernel.replace_hints(num_worker_warps=warps, occupancy=warps_per_sm // warps)
     return kernel.replace_hints(num_worker_warps=warps)
 
 

@@ -103,13 +103,13 @@ def run(
 
 def default(case: Case) -> Config:
     # Partial sums: 512 bytes of a row per tile, 8 KB in all, four 16-byte loads for each of 128 threads.
-    return {"ROWS": 16, "TILE": 512 // case.dtype_size, "PER_SM": 4, "WARPS": 4, "APPLY_ROWS": 32 // case.dtype_size}
+    return {"ROWS": 16, "TILE": 512 // case.dtype_size, "PER_SM": 4, "WARPS": 4, "APPLY_ROWS": 8}
 
 
 def space(case: Case) -> list[Config]:
     return [
         {**default(case), "ROWS": rows, "PER_SM": per_sm, "WARPS": warps, "APPLY_ROWS": apply_rows}
-        for rows in (8, 16, 32)
+        for rows in (8, 16)
         for per_sm in (2, 4)
         for warps in (4, 8)
         for apply_rows in (8, 16)

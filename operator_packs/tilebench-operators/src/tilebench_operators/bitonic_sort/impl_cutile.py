@@ -15,6 +15,7 @@ the row; the compiler then moves the elements between the threads, through share
 """
 
 import functools
+import math
 
 import cuda.tile as ct
 import torch
@@ -22,7 +23,6 @@ import torch
 from tilebench_core import Case, Config, Kernel
 
 ROWS = 32  # five bits of the index
-INF = ct.PaddingMode.POS_INF
 
 
 def exchange(rows, BIT: int, DOWN: bool):
@@ -75,30 +75,153 @@ def regroup(rows, HIGH: int, LOW: int):
     return unstacked(t.reshape((C, ROWS)))
 
 
-def sort_rows(rows, SLICE: int):
-    """Sort 32 rows [C] in any order, 2^SLICE elements, 10 <= SLICE <= 14, to index bits 0..4 as the row.
+def turn(rows, k):
+    """Negate what changes its direction before merge k. The runs that a merge makes alternate: bit k of the index.
 
-    Every second run is kept negated, not reversed. Merges beyond the fifth are loops, or compiling would take minutes.
+    The row is index bits 0..4, the place in it index bits 5 and up. The last merge's bit is 0 everywhere.
     """
-    C = rows[0].shape[0]
-    places = ct.arange(C, dtype=ct.int32)  # index bits 5 and up
+    places = ct.arange(rows[0].shape[0], dtype=ct.int32)
+    bit = (places >> (k - 5)) ^ (places >> (k - 6))
+    sign = (1 - 2 * (bit & 1)).astype(rows[0].dtype)
+    result = ()
+    for r in ct.static_iter(range(ROWS)):
+        result += (rows[r] * sign,)
+    return result
+
+
+def sort_rows(rows, SLICE: int):
+    """Sort 32 rows, 2^SLICE elements in any order, 10 <= SLICE <= 14, to index bits 0..4 as the row.
+
+    Every second run is kept negated, not reversed. From the sixth on, merges are loops, or compiling would take minutes.
+    """
+    places = ct.arange(rows[0].shape[0], dtype=ct.int32)
+    odd = (1 - 2 * (places & 1)).astype(rows[0].dtype)
     for k in ct.static_iter(range(1, 6)):
-        if k > 1:
-            turned = ()
-            for r in ct.static_iter(range(ROWS)):
-                # Runs of the merge before: bit k - 1 of the index. Runs of this merge: bit k, here for k = 5 in `places`.
-                if k == 5:
-                    sign = 1 - 2 * (((r >> 4) + places) & 1)
-                    turned += (rows[r] * sign.astype(rows[r].dtype),)
-                elif (r >> (k - 1)) % 2 != (r >> k) % 2:
-                    turned += (-rows[r],)
-                else:
-                    turned += (rows[r],)
-            rows = turned
-        else:
-            turned = ()
-            for r in ct.static_iter(range(ROWS)):
-                turned += (-rows[r] if (r >> 1) % 2 == 1 else rows[r],)
-            rows = turned
-        rows = exchange_all(rows, k, 0)
+        turned = ()
+        for r in ct.static_iter(range(ROWS)):
+            # as in `turn`, with index bits that are bits of r
+            bit = (r >> k) ^ (r >> (k - 1) if k > 1 else 0)
+            row = -rows[r] if bit % 2 == 1 else rows[r]
+            turned += (row * odd if k == 5 else row,)
+        rows = exchange_all(turned, k, 0)
+
+    for k in range(6, 11):
+        rows = regroup(turn(rows, k), 0, 5)
+        for step in ct.static_iter(range(5)):
+            if k > 9 - step:
+                rows = exchange(rows, 4 - step, False)
+        rows = exchange_all(regroup(rows, 5, 0), 5, 0)
+
+    if SLICE > 10:
+        TOP = SLICE - 5
+        for k in range(11, SLICE + 1):
+            rows = regroup(turn(rows, k), 0, TOP)
+            for step in ct.static_iter(range(5)):
+                if k > SLICE - 1 - step:
+                    rows = exchange(rows, 4 - step, False)
+            rows = exchange_all(regroup(rows, TOP, 5), TOP - 5, 0)
+            rows = exchange_all(regroup(rows, 5, 0), 5, 0)
     return rows
+
+
+@ct.kernel
+def sort_slices(x, y, n, SLICE: ct.Constant[int], ALIGNED: ct.Constant[bool]):
+    """Sort every slice of x [n], continued with infinity, into y [a multiple of 2^SLICE]. ALIGNED: 16 divides n."""
+    C = (1 << SLICE) // ROWS
+    end = ct.assume_divisible_by(n, 16) if ALIGNED else n
+    rows = ()
+    for r in ct.static_iter(range(ROWS)):
+        places = (ct.bid(0) * ROWS + r) * C + ct.arange(C, dtype=ct.int32)
+        rows += (x.get_raw_memory().load_offset(places, mask=places < end, padding_value=math.inf),)
+    rows = sort_rows(rows, SLICE)
+    ct.store(y, (ct.bid(0),), stacked(rows).reshape((1 << SLICE,)), allow_tma=False)
+
+
+@ct.kernel
+def merge_slices(y, half, SLICE: ct.Constant[int]):
+    """The stages at distances 2^(SLICE-1), ..., 1 of the merge of runs of `half` elements, in place on y."""
+    C = (1 << SLICE) // ROWS
+    start = ct.bid(0) * (1 << SLICE)
+    if start // (2 * half) * (2 * half) + half < y.shape[0]:  # else the second run is empty: nothing to merge
+        rows = ()
+        for r in ct.static_iter(range(ROWS)):
+            rows += (ct.load(y, (ct.bid(0) * ROWS + r,), (C,), allow_tma=False),)
+        rows = exchange_all(rows, 5, 0)
+        if SLICE > 10:
+            rows = exchange_all(regroup(rows, SLICE - 5, 5), SLICE - 10, 0)
+        rows = exchange_all(regroup(rows, 5, 0), 5, 0)
+        ct.store(y, (ct.bid(0),), stacked(rows).reshape((1 << SLICE,)), allow_tma=False)
+
+
+@ct.kernel
+def cross(y, half, distance, C: ct.Constant[int], STAGES: ct.Constant[int], MIRROR: ct.Constant[bool]):
+    """STAGES stages of the merge of runs of `half` elements, in place on y; the last one at `distance`, a multiple of C.
+
+    MIRROR: they are the first ones. The second run is then held backwards, so that its smaller values move to higher
+    rows: stored backwards again, they are in ascending order.
+    """
+    H = 1 << (STAGES - 1)
+    column = ct.bid(0) * C
+    base = column // distance * distance * (2 * H)  # the first element of the block's 2^STAGES · distance
+    size = ct.assume_divisible_by(y.shape[0], C)
+    memory = y.get_raw_memory()
+    if base // (2 * half) * (2 * half) + half < size:
+        places = column % distance + ct.arange(C, dtype=ct.int32)
+        offsets, rows = (), ()
+        for r in ct.static_iter(range(2 * H)):
+            if MIRROR and r >= H:
+                offsets += (base + (2 * H - (r - H)) * distance - 1 - places,)
+            else:
+                offsets += (base + r * distance + places,)
+            rows += (memory.load_offset(offsets[r], mask=offsets[r] < size, padding_value=math.inf),)
+        if MIRROR:
+            rows = exchange(rows, STAGES - 1, False)
+            rows = exchange_all(rows[:H], STAGES - 1, 0) + exchange_all(rows[H:], STAGES - 1, 0, True)
+        else:
+            rows = exchange_all(rows, STAGES, 0)
+        for r in ct.static_iter(range(2 * H)):
+            memory.store_offset(offsets[r], rows[r], mask=offsets[r] < size)
+
+
+@functools.cache
+def hinted(kernel: ct.kernel, warps: int) -> ct.kernel:
+    """`kernel` for blocks of `warps` warps. A hinted kernel has compiled code of its own, so there is one of each."""
+    return kernel.replace_hints(num_worker_warps=warps)
+
+
+def passes(stages: int, most: int) -> list[int]:
+    """Split `stages` into as few passes of at most `most` as there can be, as even as they can be."""
+    count = -(-stages // most)
+    return [stages // count + (i < stages % count) for i in range(count)]
+
+
+def run(data: torch.Tensor, N: int, *, SLICE: int, STAGES: int, WARPS: int) -> torch.Tensor:
+    """Return data [N] in ascending order: the first N elements of whole slices."""
+    stream = torch.cuda.current_stream()
+    slices = ct.cdiv(N, 1 << SLICE)
+    y = torch.empty(slices << SLICE, dtype=data.dtype, device=data.device)
+    ct.launch(stream, (slices,), hinted(sort_slices, WARPS), (data, y, N, SLICE, N % 16 == 0))
+    for k in range(SLICE + 1, (N - 1).bit_length() + 1):
+        half, left = 1 << (k - 1), k
+        for stages in passes(k - SLICE, STAGES):
+            C = 1 << (12 - stages)
+            blocks = ct.cdiv(N, 1 << left) << (left - stages)
+            arguments = (y, half, 1 << (left - stages), C, stages, left == k)
+            ct.launch(stream, (blocks // C,), hinted(cross, 4), arguments)
+            left -= stages
+        ct.launch(stream, (slices,), hinted(merge_slices, WARPS), (y, half, SLICE))
+    return y[:N]
+
+
+def default(case: Case) -> Config:
+    # A larger slice saves passes over memory; a smaller one fills the multiprocessors when the array is short.
+    return {"SLICE": 10 if case["n"] <= 1024 else 12, "STAGES": 5, "WARPS": 4}
+
+
+def space(case: Case) -> list[Config]:
+    return [
+        {"SLICE": bits, "STAGES": stages, "WARPS": 8 if bits > 12 else 4} for bits in (12, 13) for stages in (3, 4, 5)
+    ]
+
+
+KERNEL = Kernel(run=run, default=default, space=space)

@@ -9,7 +9,6 @@ import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
 LOG2_E = math.log2(math.e)

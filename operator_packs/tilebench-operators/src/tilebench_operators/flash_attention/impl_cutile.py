@@ -9,7 +9,6 @@ import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
 LOG2_E = math.log2(math.e)
@@ -29,9 +28,7 @@ def absorb(scores, v, accumulator, maximum, total, scale):
 
 
 @ct.kernel
-def attention_kernel(
-    q, k, v, o, scale, D: ct.Constant[int], BM: ct.Constant[int], BN: ct.Constant[int]
-):
+def attention_kernel(q, k, v, o, scale, D: ct.Constant[int], BM: ct.Constant[int], BN: ct.Constant[int]):
     """q, k, v, o [B·H, S, D]; BM is a multiple of BN. Rows beyond S load as zeros and are not stored."""
     i, head = ct.num_blocks(0) - 1 - ct.bid(0), ct.bid(1)
     query = ct.load(q, (head, i, 0), (1, BM, D), padding_mode=ZERO).reshape((BM, D))

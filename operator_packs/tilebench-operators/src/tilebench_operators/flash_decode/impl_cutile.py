@@ -10,7 +10,6 @@ import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
 LOG2_E = math.log2(math.e)
@@ -19,9 +18,7 @@ NEG_INF = ct.PaddingMode.NEG_INF
 
 
 @ct.kernel
-def combine_kernel(
-    mid, lse, seqlen, o, heads, block_seq, SPLITS: ct.Constant[int], CHUNK: ct.Constant[int]
-):
+def combine_kernel(mid, lse, seqlen, o, heads, block_seq, SPLITS: ct.Constant[int], CHUNK: ct.Constant[int]):
     """mid [B·H, splits, D], lse [B·H, splits], seqlen [B] int32, o [B·H, D]; CHUNK columns per block."""
     head, chunk = ct.bid(0), ct.bid(1)
     used = ct.cdiv(ct.load(seqlen, (head // heads,), ()), block_seq)  # at least 1

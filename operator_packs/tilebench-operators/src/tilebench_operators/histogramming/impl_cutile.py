@@ -17,7 +17,8 @@ LANES = 128
 VECTOR = 4  # values of a 16-byte load
 LOADS = 3  # in flight per lane; 3·4 values are at most what a 4-bit counter counts (15)
 ROUNDS = 255 // (LOADS * VECTOR)  # of such loads, until an 8-bit counter could overflow
-SECTION = 64  # bins that are summed over the lanes at once
+LANE_BINS = 64  # of a lane: 24 registers; with more of them the comparisons cost more than atomic additions
+WORDS = LANE_BINS // 8
 SUM_ROWS, SUM_BINS = 512, 8
 LOW_NIBBLES = 0x0F0F0F0F
 ZERO = ct.PaddingMode.ZERO
@@ -57,38 +58,36 @@ def widened(octets, nibbles):
     return result
 
 
-@ct.kernel
-def lanes_kernel(x, private, SECTIONS: ct.Constant[int]):
-    """One block counts every blocks-th round of tiles of x [n]; private is [blocks, num_bins], at most SECTIONS·64."""
+@ct.kernel(occupancy=4)
+def lanes_kernel(x, private):
+    """One block counts every blocks-th round of tiles of x [n]; private is [blocks, num_bins], num_bins <= 64."""
     block, blocks = ct.bid(0), ct.num_blocks(0)
     n = x.shape[0]
     tiles = ct.cdiv(n, LANES * VECTOR)
     place = VECTOR * ct.arange(LANES, dtype=ct.int32)[:, None]
-    octets = zeros(2 * SECTIONS * SECTION // 8)
+    octets = zeros(2 * WORDS)
     for start in range(block * LOADS, tiles, blocks * LOADS):
         loaded = ()
         for tile in ct.static_iter(range(LOADS)):
             # A tile must not lie outside of x: beyond the last tile it is read again, and not counted.
             t = ct.load(x, (min(start + tile, tiles - 1),), (LANES * VECTOR,), padding_mode=ZERO, allow_tma=False)
             loaded += (t.reshape((LANES, VECTOR)),)
-        nibbles = zeros(SECTIONS * SECTION // 8)
+        nibbles = zeros(WORDS)
         for tile in ct.static_iter(range(LOADS)):
             for v in ct.static_iter(range(VECTOR)):
                 values = ct.extract(loaded[tile], (0, v), (LANES, 1))
                 inside = (start + tile) * (LANES * VECTOR) + v + place < n
-                values = ct.where(inside, values, SECTIONS * SECTION)
+                values = ct.where(inside, values, LANE_BINS)
                 nibbles = counted(nibbles, values.astype(ct.uint32))
         octets = widened(octets, nibbles)
-    for section in ct.static_iter(range(SECTIONS)):
-        counters = ()
-        for b in ct.static_iter(range(SECTION)):
-            octet = octets[2 * (section * SECTION // 8 + b // 8) + b % 2]
-            counters += (((octet >> (8 * (b % 8 // 2))) & 255).astype(ct.int32),)
-        sums = ct.sum(stacked(counters), 0)
-        ct.store(private, (block, section), sums.reshape((1, SECTION)), allow_tma=False)
+    counters = ()
+    for b in ct.static_iter(range(LANE_BINS)):
+        counters += (((octets[2 * (b // 8) + b % 2] >> (8 * (b % 8 // 2))) & 255).astype(ct.int32),)
+    sums = ct.sum(stacked(counters), 0)
+    ct.store(private, (block, 0), sums.reshape((1, LANE_BINS)), allow_tma=False)
 
 
-@ct.kernel
+@ct.kernel(occupancy=8)
 def global_kernel(x, private, num_bins, TILE: ct.Constant[int]):
     """One block counts every blocks-th tile of x [n] in its row of private [blocks, num_bins], which starts as 0."""
     block, blocks = ct.bid(0), ct.num_blocks(0)
@@ -119,7 +118,7 @@ def run(x: torch.Tensor, N: int, num_bins: int, *, METHOD: str, TILE: int, PER_S
         rounds = ct.cdiv(N, LOADS * VECTOR * LANES)
         blocks = max(min(resident, rounds), ct.cdiv(rounds, ROUNDS))  # more than fit at once, before counters overflow
         private = torch.empty((blocks, num_bins), dtype=torch.int32, device=x.device)
-        ct.launch(stream, (blocks,), lanes_kernel, (x, private, ct.cdiv(num_bins, SECTION)))
+        ct.launch(stream, (blocks,), lanes_kernel, (x, private))
     else:
         # As many blocks as the device holds at once, but none that counts fewer values than it has bins.
         blocks = min(resident, ct.cdiv(N, max(TILE, num_bins)))
@@ -131,9 +130,9 @@ def run(x: torch.Tensor, N: int, num_bins: int, *, METHOD: str, TILE: int, PER_S
 
 def default(case: Case) -> Config:
     # Comparing with all words costs more the more bins there are; an atomic addition costs the same.
-    if case["num_bins"] <= 64:
+    if case["num_bins"] <= LANE_BINS:
         return {"METHOD": "lanes", "TILE": LANES * VECTOR, "PER_SM": 8}
-    return {"METHOD": "global", "TILE": 2048, "PER_SM": 4}
+    return {"METHOD": "global", "TILE": 1024, "PER_SM": 4}
 
 
 def space(case: Case) -> list[Config]:
@@ -141,7 +140,7 @@ def space(case: Case) -> list[Config]:
     in_global = [
         {"METHOD": "global", "TILE": tile, "PER_SM": per_sm} for tile in (512, 1024, 2048) for per_sm in (1, 2, 4, 8)
     ]
-    return (lanes if case["num_bins"] <= 256 else []) + in_global
+    return (lanes if case["num_bins"] <= LANE_BINS else []) + in_global
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

@@ -11,7 +11,6 @@ import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
 LOG2_E = math.log2(math.e)
@@ -24,21 +23,24 @@ def phi(x):
 
 
 @ct.kernel
-def parts_kernel(k, v, states, sums, CHUNKS: ct.Constant[int], TILE: ct.Constant[int], ROWS: ct.Constant[int]):
-    """states [splits, D, D] and sums [splits, D] of one split's CHUNKS·ROWS rows of k, v [M, D]; one tile per block."""
+def parts_kernel(k, v, states, sums, chunks_per_split, TILE: ct.Constant[int], ROWS: ct.Constant[int]):
+    """states [splits, D, D] and sums [splits, D] of one split's chunks_per_split·ROWS rows of k, v [M, D].
+
+    One TILE × TILE tile of a state per block.
+    """
     split, i, j = ct.bid(0), ct.bid(1), ct.bid(2)
     chunks = ct.cdiv(k.shape[0], ROWS)
     state = ct.zeros((TILE, TILE), ct.float32)
-    total = ct.zeros((1, TILE), ct.float32)
-    for chunk in range(split * CHUNKS, ct.minimum(chunks, (split + 1) * CHUNKS)):
+    total = ct.zeros((ROWS, TILE), ct.float32)  # summed over the rows once, at the end
+    for chunk in range(split * chunks_per_split, ct.minimum(chunks, (split + 1) * chunks_per_split)):
         # Rows beyond M load as -inf, and φ(-inf) is 0.
         features = phi(ct.load(k, (chunk, i), (ROWS, TILE), padding_mode=NEG_INF))
         value = ct.load(v, (chunk, j), (ROWS, TILE), padding_mode=ZERO)
-        total += ct.sum(features, 0, keepdims=True)
+        total += features
         state = ct.mma(ct.transpose(features).astype(ct.tfloat32), value.astype(ct.tfloat32), state)
     ct.store(states, (split, i, j), state.reshape((1, TILE, TILE)))
     if j == 0:
-        ct.store(sums, (split, i), total)
+        ct.store(sums, (split, i), ct.sum(total, 0, keepdims=True))
 
 
 @ct.kernel
@@ -49,21 +51,19 @@ def sum_kernel(parts, total, SPLITS: ct.Constant[int], BLOCK: ct.Constant[int]):
 
 
 @ct.kernel
-def output_kernel(
-    q, state, z, o, eps, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int]
-):
+def output_kernel(q, state, z, o, eps, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int]):
     """o [M, D]; q [M, D], state [D, D], z [D]. One BM × BN tile of o per block."""
     m, j = ct.bid(0), ct.bid(1)
     numerator = ct.zeros((BM, BN), ct.float32)
-    denominator = ct.zeros((BM, 1), ct.float32)
+    products = ct.zeros((BM, BK), ct.float32)  # φ(q)·z, summed over d once, at the end
     for d in range(ct.cdiv(q.shape[1], BK)):
         # Padding needs no care here: s and z load as zeros beyond D.
         features = phi(ct.load(q, (m, d), (BM, BK), padding_mode=ZERO))
         tile = ct.load(state, (d, j), (BK, BN), padding_mode=ZERO)
         numerator = ct.mma(features.astype(ct.tfloat32), tile.astype(ct.tfloat32), numerator)
         weights = ct.load(z, (d,), (BK,), padding_mode=ZERO, allow_tma=False)
-        denominator += ct.sum(features * weights[None, :], 1, keepdims=True)
-    ct.store(o, (m, j), numerator * (1.0 / (denominator + eps)))
+        products += features * weights[None, :]
+    ct.store(o, (m, j), numerator * (1.0 / (ct.sum(products, 1, keepdims=True) + eps)))
 
 
 @functools.cache

@@ -33,9 +33,7 @@ def grouped(tile, m_tiles, n_tiles, GROUP):
 
 
 @ct.kernel
-def matmul_kernel(
-    a, w, c, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int], GROUP: ct.Constant[int]
-):
+def matmul_kernel(a, w, c, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int], GROUP: ct.Constant[int]):
     """c = a·wᵀ; a [M, K] int8, w [N, K] int8, c [M, N] int32. Loads beyond the edge give zeros."""
     m_tiles, n_tiles, k_tiles = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN), ct.cdiv(a.shape[1], BK)
     for tile in range(ct.bid(0), m_tiles * n_tiles, ct.num_blocks(0)):

@@ -68,9 +68,7 @@ def gating_kernel(
     ct.store(indices, (i, 0), picked, allow_tma=False)
 
 
-def run(
-    logits: torch.Tensor, M: int, E: int, k: int, *, ROWS: int, WARPS: int
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+def run(logits: torch.Tensor, M: int, E: int, k: int, *, ROWS: int, WARPS: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return weights [M, k] in the dtype of logits [M, E], and indices [M, k] int32, in descending order."""
     weights = torch.empty((M, k), dtype=logits.dtype, device=logits.device)
     indices = torch.empty((M, k), dtype=torch.int32, device=logits.device)

@@ -1,0 +1,224 @@
+"""Three-dimensional convolution in cuTile: implicit GEMM, taps outermost, on a padded copy with the channels last.
+
+Per tap: out[Cout, voxels] += weight_tap [Cout, Cin] @ x[voxels, Cin]ᵀ, x shifted. cuTile hands a tile to TMA only if its start
+along the innermost axis is a multiple of the tile, which shifted voxels are not. Therefore a first launch copies the
+input with its channels innermost and its zero padding written out: a shifted tile is then a tile like any other, none
+starts before the array, and both operands lie in the order that Hopper's tensor cores want, for TF32 too.
+The price is 2·|input| more bytes. One tap's weights lie `taps` elements apart; they are packed as [taps, Cout, Cin].
+Strided or grouped convolutions (edge cases only) gather their elements instead.
+"""
+
+import functools
+
+import cuda.tile as ct
+import torch
+from tilebench_core import Case, Config, Kernel
+
+ZERO = ct.PaddingMode.ZERO
+
+
+def rounded(x):
+    """fp32 rounded to TF32, fp16 as it is. The tensor core by itself would cut off what TF32 has no bits for."""
+    return x.astype(ct.tfloat32).astype(ct.float32) if x.dtype == ct.float32 else x
+
+
+def operand(x):
+    """What `ct.mma` multiplies on the tensor cores: fp32 as TF32."""
+    return x.astype(ct.tfloat32) if x.dtype == ct.float32 else x
+
+
+@ct.kernel
+def weight_kernel(weight, packed, TILE: ct.Constant[int]):
+    """packed [taps, Cout, pitch] of weight [taps, Cout, Cin], a view with the taps nearest in memory."""
+    index = (ct.bid(0), ct.bid(1), ct.bid(2))
+    ct.store(packed, index, rounded(ct.load(weight, index, (1, TILE, TILE), padding_mode=ZERO)))
+
+
+@ct.kernel
+def pack_kernel(x, packed, padding, batches, TILE: ct.Constant[int], CHANNELS: ct.Constant[int]):
+    """packed [batch, D + 2·padding, H + 2·padding, W + 2·padding, pitch] of x [batch, Cin, D, H, W]: channels last.
+
+    A block copies TILE voxels of one row and CHANNELS channels; beyond the volume it writes zeros.
+    """
+    tile, channel, batch = ct.bid(0), ct.bid(1), ct.bid(2) % batches
+    row, plane = ct.bid(2) // batches % packed.shape[2], ct.bid(2) // batches // packed.shape[2]
+    # Steps of one voxel: the tile may start anywhere.
+    tiles = packed.tiled_view((1, 1, 1, TILE, CHANNELS), traversal_steps=(1, 1, 1, 1, CHANNELS))
+    index = (batch, plane, row, tile * TILE + padding, channel)
+    source_row, source_plane = row - padding, plane - padding
+    inside = (source_row >= 0) & (source_row < x.shape[3]) & (source_plane >= 0) & (source_plane < x.shape[2])
+    if inside:
+        source = (batch, channel, source_plane, source_row, tile)
+        t = ct.load(x, source, (1, CHANNELS, 1, 1, TILE), padding_mode=ZERO)
+        tiles.store(index, rounded(t).permute((0, 2, 3, 4, 1)))
+    else:
+        tiles.store(index, ct.zeros((1, 1, 1, TILE, CHANNELS), packed.dtype))
+    zeros = ct.zeros((1, 1, 1, 1, CHANNELS), packed.dtype)
+    edge = packed.tiled_view((1, 1, 1, 1, CHANNELS))
+    if tile == 0:
+        for i in range(padding):
+            edge.store((batch, plane, row, i, channel), zeros)
+    if tile == ct.num_blocks(0) - 1:
+        for i in range(padding):
+            edge.store((batch, plane, row, packed.shape[3] - 1 - i, channel), zeros)
+
+
+@ct.kernel
+def tile_kernel(
+    x, weight, out, SIZE: ct.Constant[int], CHUNKS: ct.Constant[int],
+    BM: ct.Constant[int], TH: ct.Constant[int], TW: ct.Constant[int], BK: ct.Constant[int],
+):  # fmt: skip
+    """One block, one [BM channels, TH rows, TW columns] tile of one plane of out [batch, Cout, D_out, H_out, W_out].
+
+    x [batch, D + 2·padding, H + 2·padding, W + 2·padding, pitch], weight [SIZE³, Cout, pitch], CHUNKS = ⌈pitch / BK⌉,
+    a constant: only loops of constant length are pipelined.
+    """
+    channel_tiles = ct.cdiv(out.shape[1], BM)  # fastest, so that neighbours share the tile of x in the L2 cache
+    row, tile, plane, batch = ct.bid(0) % channel_tiles, ct.bid(0) // channel_tiles, ct.bid(1), ct.bid(2)
+    columns = ct.cdiv(out.shape[4], TW)
+    i, j = tile // columns, tile % columns
+    windows = x.tiled_view((1, 1, TH, TW, BK), padding_mode=ZERO, traversal_steps=(1, 1, 1, 1, BK))
+    acc = ct.zeros((BM, TH * TW), ct.float32)
+    for step in range(SIZE * SIZE * SIZE * CHUNKS):
+        tap, chunk = step // CHUNKS, step % CHUNKS
+        w = ct.load(weight, (tap, row, chunk), (1, BM, BK), padding_mode=ZERO).reshape((BM, BK))
+        z, y, s = plane + tap // (SIZE * SIZE), i * TH + tap // SIZE % SIZE, j * TW + tap % SIZE
+        t = windows.load((batch, z, y, s, chunk)).reshape((TH * TW, BK))
+        acc = ct.mma(operand(w), ct.transpose(operand(t)), acc)
+    ct.store(out, (batch, row, plane, i, j), acc.astype(out.dtype).reshape((1, BM, 1, TH, TW)))
+
+
+@ct.kernel
+def flat_kernel(
+    x, weight, out, depth, height, width, out_width, SIZE: ct.Constant[int], CHUNKS: ct.Constant[int],
+    BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int],
+):  # fmt: skip
+    """The same for TF32, whose tiles reach the tensor core as they are only from arrays with two axes.
+
+    x [batch·depth·height·width, pitch], the extents with the padding, weight [SIZE³·Cout, pitch], out [batch, Cout,
+    D_out, H_out·out_width]. A tile is a run of BN voxels of rows that are `width` long: the results beyond out_width,
+    and of channels beyond Cout, are not stored.
+    """
+    out_channels = out.shape[1]
+    channel_tiles = ct.cdiv(out_channels, BM)
+    row, tile, plane, batch = ct.bid(0) % channel_tiles, ct.bid(0) // channel_tiles, ct.bid(1), ct.bid(2)
+    start = (batch * depth + plane) * height * width + tile * BN
+    windows = x.tiled_view((BN, BK), padding_mode=ZERO, traversal_steps=(1, BK))
+    weights = weight.tiled_view((BM, BK), padding_mode=ZERO, traversal_steps=(1, BK))
+    acc = ct.zeros((BM, BN), ct.float32)
+    for step in range(SIZE * SIZE * SIZE * CHUNKS):
+        tap, chunk = step // CHUNKS, step % CHUNKS
+        w = weights.load((tap * out_channels + row * BM, chunk))
+        shift = (tap // (SIZE * SIZE) * height + tap // SIZE % SIZE) * width + tap % SIZE
+        t = windows.load((start + shift, chunk))
+        acc = ct.mma(operand(w), ct.transpose(operand(t)), acc)
+    channels = row * BM + ct.arange(BM, dtype=ct.int32)[:, None]
+    pixels = tile * BN + ct.arange(BN, dtype=ct.int32)[None, :]
+    out_pixels = pixels // width * out_width + pixels % width
+    held = (channels < out_channels) & (pixels % width < out_width) & (out_pixels < out.shape[3])
+    ct.scatter(out, (batch, channels, plane, out_pixels), acc.astype(out.dtype), mask=held, check_bounds=False)
+
+
+@ct.kernel
+def gather_kernel(
+    x, weight, out, depth, height, width, out_height, out_width, stride, padding, groups,
+    SIZE: ct.Constant[int], BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int],
+):  # fmt: skip
+    """Any convolution, element by element; a [BM, BN] tile of one (batch, group), channels counted per group.
+
+    x [batch·groups, Cin/groups, D·H·W], weight [Cout, Cin/groups, taps], out [batch·groups, Cout/groups, D_out·H_out·W_out].
+    """
+    plane = ct.bid(2)
+    rows = ct.bid(0) * BM + ct.arange(BM, dtype=ct.int32)[:, None]
+    pixels = ct.bid(1) * BN + ct.arange(BN, dtype=ct.int32)[None, :]
+    weight_rows = plane % groups * out.shape[1] + rows
+    acc = ct.zeros((BM, BN), ct.float32)
+    for tap in range(SIZE * SIZE * SIZE):
+        z = pixels // (out_width * out_height) * stride + tap // (SIZE * SIZE) - padding
+        y = pixels // out_width % out_height * stride + tap // SIZE % SIZE - padding
+        column = pixels % out_width * stride + tap % SIZE - padding
+        inside = (z >= 0) & (z < depth) & (y >= 0) & (y < height) & (column >= 0) & (column < width)
+        source = (z * height + y) * width + column
+        for chunk in range(ct.cdiv(x.shape[1], BK)):
+            k = chunk * BK + ct.arange(BK, dtype=ct.int32)
+            w_held = (rows < out.shape[1]) & (k[None, :] < x.shape[1])
+            w = ct.gather(weight, (weight_rows, k[None, :], tap), mask=w_held, padding_value=0, check_bounds=False)
+            t_held = (k[:, None] < x.shape[1]) & inside
+            t = ct.gather(x, (plane, k[:, None], source), mask=t_held, padding_value=0, check_bounds=False)
+            acc = ct.mma(operand(w), operand(t), acc)
+    held = (rows < out.shape[1]) & (pixels < out.shape[2])
+    ct.scatter(out, (plane, rows, pixels), acc.astype(out.dtype), mask=held, check_bounds=False)
+
+
+@functools.cache
+def hinted(kernel: ct.kernel, warps: int, occupancy: int) -> ct.kernel:
+    """`kernel` with that many warps for the arithmetic and `occupancy` blocks on a multiprocessor."""
+    return kernel.replace_hints(num_worker_warps=warps, occupancy=occupancy)
+
+
+def run(
+    input: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, groups: int, *, BM: int, TH: int, TW: int,
+    BK: int, WARPS: int, OCCUPANCY: int,
+) -> torch.Tensor:  # fmt: skip
+    """Return out [batch, Cout, D_out, H_out, W_out].
+
+    input [batch, Cin, D, H, W], weight [Cout, Cin / groups, size, size, size].
+    """
+    stream = torch.cuda.current_stream()
+    batch, in_channels, depth, height, width = input.shape
+    out_channels, group_channels, size = weight.shape[:3]
+    out_extents = [(extent + 2 * padding - size) // stride + 1 for extent in (depth, height, width)]
+    out_depth, out_height, out_width = out_extents
+    out = torch.empty((batch, out_channels, *out_extents), dtype=input.dtype, device=input.device)
+    taps = size * size * size
+    weight = weight.view(out_channels, group_channels, taps)
+    if stride != 1 or groups != 1:
+        rows = out_channels // groups
+        arrays = (input.view(batch * groups, group_channels, -1), weight, out.view(batch * groups, rows, -1))
+        numbers = (depth, height, width, out_height, out_width, stride, padding, groups, size, 64, 64, 32)
+        grid = (ct.cdiv(rows, 64), ct.cdiv(out_depth * out_height * out_width, 64), batch * groups)
+        ct.launch(stream, grid, gather_kernel, (*arrays, *numbers))
+        return out
+    pitch = ct.cdiv(in_channels, 16) * 16
+    padded = [extent + 2 * padding for extent in (depth, height, width)]
+    packed = torch.empty((batch, *padded, pitch), dtype=input.dtype, device=input.device)
+    packed_weight = torch.empty((taps, out_channels, pitch), dtype=input.dtype, device=input.device)
+    grid = (taps, ct.cdiv(out_channels, 64), ct.cdiv(pitch, 64))
+    ct.launch(stream, grid, weight_kernel, (weight.permute(2, 0, 1), packed_weight, 64))
+    grid = (ct.cdiv(width, 64), ct.cdiv(pitch, 64), padded[0] * padded[1] * batch)
+    ct.launch(stream, grid, pack_kernel, (input, packed, padding, batch, 64, 64))
+    chunks, channel_tiles = ct.cdiv(pitch, BK), ct.cdiv(out_channels, BM)
+    if input.dtype == torch.float32:
+        pixels = (out_height - 1) * padded[2] + out_width
+        arrays = (packed.view(-1, pitch), packed_weight.view(-1, pitch), out.view(batch, out_channels, out_depth, -1))
+        arguments = (*arrays, *padded, out_width, size, chunks, BM, TH * TW, BK)
+        grid = (channel_tiles * ct.cdiv(pixels, TH * TW), out_depth, batch)
+        ct.launch(stream, grid, hinted(flat_kernel, WARPS, OCCUPANCY), arguments)
+        return out
+    grid = (channel_tiles * ct.cdiv(out_height, TH) * ct.cdiv(out_width, TW), out_depth, batch)
+    arguments = (packed, packed_weight, out, size, chunks, BM, TH, TW, BK)
+    ct.launch(stream, grid, hinted(tile_kernel, WARPS, OCCUPANCY), arguments)
+    return out
+
+
+def _config(BM: int, TH: int, TW: int, BK: int, warps: int, occupancy: int) -> Config:
+    return {"BM": BM, "TH": TH, "TW": TW, "BK": BK, "WARPS": warps, "OCCUPANCY": occupancy}
+
+
+def default(case: Case) -> Config:
+    # All 64 output channels and many voxels per block, fewer for small volumes.
+    voxels = case["D"] * case["H"] * (case["W"] or case["H"])
+    rows = next((rows for rows in (16, 8) if voxels >= 132 * 16 * rows), 4)
+    return _config(64, rows, 16, 128 // case.dtype_size, 4, 2 if rows < 16 else 1)
+
+
+def space(case: Case) -> list[Config]:
+    depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
+    tiles = [
+        (64, 4, 16, 4, 2), (64, 8, 16, 4, 1), (64, 8, 16, 4, 2), (64, 16, 16, 4, 1), (64, 16, 16, 4, 2),
+        (64, 16, 16, 8, 1),
+    ]  # fmt: skip
+    return [_config(bm, th, tw, depth, warps, occupancy) for bm, th, tw, warps, occupancy in tiles]
+
+
+KERNEL = Kernel(run=run, default=default, space=space)

@@ -102,6 +102,13 @@ class Backend(ABC):
         """
         raise NotImplementedError(f"backend {self.name!r} cannot compile without its device")
 
+    def warm_cache(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> None:
+        """Compile for `arch` into the DSL's own disk cache, where another process will find it, without a GPU.
+
+        The default is `compile_for`, for a DSL whose compiler caches whatever it compiles.
+        """
+        self.compile_for(kernel, inputs, config, arch)
+
     def compile_many(
         self, kernel_module: str, inputs: Sequence[Any], configs: Sequence[Config], workers: int
     ) -> Iterator[Compilation | Exception]:

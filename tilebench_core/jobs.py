@@ -17,6 +17,7 @@ from tilebench_core.device import Device
 from tilebench_core.devices import find_device
 from tilebench_core.environment import backend_versions, capture_environment
 from tilebench_core.plan import CaseTask, make_plan
+from tilebench_core.precompile import Precompiler
 from tilebench_core.records import Record
 from tilebench_core.registry import Registry
 from tilebench_core.roofline import ceilings_for
@@ -103,10 +104,9 @@ def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str
     if device.is_gpu and ceilings is None:
         say(f"no ceilings are known for {device.name}: roofline figures stay empty; `tilebench peaks` measures them")
     environment = worker_environment(registry, job.config, device)
+    ahead = None
     if device.is_gpu and job.config.precompile:
-        from tilebench_core.precompile import precompile
-
-        precompile(job.left, job.config, device, environment, job.campaign.log_path, say)
+        ahead = Precompiler(job.left, job.config, device, environment, job.campaign.log_path, say)
     with device_lock(device, say):
         worker_device = Device(**{**device.__dict__, "index": 0})
         runner = Runner(
@@ -115,6 +115,7 @@ def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str
             environment=environment,
             progress=progress,
             recycle_after=job.config.worker.recycle_after,
+            precompiler=ahead,
         )
         try:
             records = runner.run(job.left)
@@ -122,6 +123,8 @@ def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str
                 _measure_noise(job, runner, records)
         finally:
             runner.close()
+            if ahead is not None:
+                ahead.close()
         return records
 
 

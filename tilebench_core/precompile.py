@@ -11,8 +11,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from tilebench_core.plan import CaseTask
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["UnfilledDraw", "precompile"]
+__all__ = ["Precompiler", "UnfilledDraw"]
 
 
 class UnfilledDraw(Draw):
@@ -104,7 +103,7 @@ def _compile_job(
         inputs = definition.inputs(case, UnfilledDraw())
         for config in kernel.space(case) if whole_space else [kernel.default(case)]:
             try:
-                backend.compile_for(kernel, inputs, config, arch)
+                backend.warm_cache(kernel, inputs, config, arch)
                 compiled += 1
             except NotImplementedError:
                 return compiled
@@ -125,30 +124,72 @@ def _quiet(log: str, environment: Mapping[str, str]) -> None:
     torch.set_num_threads(1)
 
 
-def precompile(
-    tasks: Sequence[CaseTask],
-    config: RunConfig,
-    device: Device,
-    environment: Mapping[str, str],
-    log: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Compile what `tasks` will need, on all cores. Best effort: nothing depends on it but time."""
-    jobs = _jobs(tasks, config.tune.share)
-    if not jobs:
-        return
-    start, compiled, failed = time.monotonic(), 0, 0
-    context = multiprocessing.get_context("spawn")
-    workers = min(len(jobs), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, context, _quiet, (str(log), dict(environment))) as pool:
-        futures = []
-        for backend, module, folder, cases, tuned in jobs:
+class Precompiler:
+    """Compiles what tasks will need on all cores but one, while the worker already runs those that are ready.
+
+    Best effort: nothing depends on it but time. `close` ends whatever still compiles.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[CaseTask],
+        config: RunConfig,
+        device: Device,
+        environment: Mapping[str, str],
+        log: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self._say, self._started = say, time.monotonic()
+        jobs = _jobs(tasks, config.tune.share)
+        self._pending: dict[tuple[str, str, str], set[Future[int]]] = {}
+        self._all: set[Future[int]] = set()
+        self._told = not jobs
+        self._pool: ProcessPoolExecutor | None = None
+        if not jobs:
+            return
+        workers = max(1, min(len(jobs), (os.cpu_count() or 2) - 1))
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(workers, context, _quiet, (str(log), dict(environment)))
+        # Kernels with the most cases first: they take longest, and the order of the rest hardly matters.
+        for backend, module, folder, cases, tuned in sorted(jobs, key=lambda job: -len(job[3])):
             options = dict(config.backends[backend] or {})
-            futures.append(pool.submit(_compile_job, backend, options, module, folder, cases, tuned, device.arch))
-        for future in as_completed(futures):
-            try:
-                compiled += future.result()
-            except (BrokenProcessPool, Exception):  # a compiler that dies here is met again, and charged, in the worker
-                failed += 1
-    lost = f", {failed} compilers died" if failed else ""
-    say(f"compiled {compiled} configurations ahead in {time.monotonic() - start:.0f} s on {workers} cores{lost}")
+            for start in range(0, len(cases), _CASES_PER_JOB):
+                part = cases[start : start + _CASES_PER_JOB]
+                future = self._pool.submit(_compile_job, backend, options, module, folder, part, tuned, device.arch)
+                self._all.add(future)
+                for case in part:
+                    self._pending.setdefault((folder, str(case["dtype"]), _label(case)), set()).add(future)
+
+    def ready(self, task: CaseTask) -> bool:
+        """True if everything that `task` needs has been compiled, or has failed to."""
+        key = task.operator.folder, task.case.dtype, _label(asdict(task.case))
+        return all(future.done() for future in self._pending.get(key, ()))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until another part is compiled, for `seconds` at most."""
+        wait([future for future in self._all if not future.done()], seconds, return_when=FIRST_COMPLETED)
+
+    def report(self) -> None:
+        """Say once how long it took, when everything is compiled."""
+        if not self._told and all(future.done() for future in self._all):
+            self._told = True
+            compiled = sum(future.result() for future in self._all if not future.exception())
+            failed = sum(1 for future in self._all if future.exception())
+            lost = f", {failed} compilers died" if failed else ""
+            self._say(f"compiled {compiled} configurations ahead in {time.monotonic() - self._started:.0f} s{lost}")
+
+    def close(self) -> None:
+        """Stop compiling."""
+        if self._pool is not None:
+            processes = list((self._pool._processes or {}).values())
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()  # a compiler in the middle of minutes of work does not listen
+            self._pool = None
+
+
+_CASES_PER_JOB = 4
+
+
+def _label(case: Mapping[str, Any]) -> str:
+    return f"{case['kind']} {case['index']}"

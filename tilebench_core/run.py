@@ -11,6 +11,7 @@ from tilebench_core.campaign import Campaign
 from tilebench_core.errors import TilebenchError
 from tilebench_core.outcomes import Outcome
 from tilebench_core.plan import CaseTask, Trial
+from tilebench_core.precompile import Precompiler
 from tilebench_core.records import Record, RecordWriter, record_from_json
 from tilebench_core.worker.messages import task_to_json
 from tilebench_core.worker.process import Worker, WorkerDied
@@ -59,6 +60,7 @@ class Runner:
     environment: Mapping[str, str]
     progress: Progress
     recycle_after: int = 0
+    precompiler: Precompiler | None = None
     worker: Worker | None = None
     records: list[Record] = field(default_factory=list)
     _cases_in_worker: int = 0
@@ -69,12 +71,23 @@ class Runner:
         try:
             queue = list(tasks)
             while queue:
-                task = queue.pop(0)
+                task = queue.pop(self._next(queue))
                 self.progress.case_started(task, len(queue) + 1)
                 queue[:0] = self._run_case(task, writer)
         finally:
             writer.close()
         return self.records
+
+    def _next(self, queue: list[CaseTask]) -> int:
+        """The place of the first case whose kernels are compiled; without any, wait for one."""
+        if self.precompiler is None:
+            return 0
+        while True:
+            self.precompiler.report()
+            place = next((place for place, task in enumerate(queue) if self.precompiler.ready(task)), None)
+            if place is not None:
+                return place
+            self.precompiler.wait(_GRACE_S)
 
     def close(self) -> None:
         """Stop the worker."""

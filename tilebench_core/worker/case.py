@@ -17,6 +17,7 @@ from tilebench_core.outcomes import Outcome
 from tilebench_core.packs import Operator
 from tilebench_core.plan import Trial
 from tilebench_core.records import record_to_json
+from tilebench_core.timing.clock import ClockError
 from tilebench_core.timing.rounds import Timing
 from tilebench_core.verify import PreparedCase, Verdict, precision_state, prepare_case, verify_launch
 from tilebench_core.worker.messages import Emitter, TaskMessage
@@ -76,7 +77,13 @@ def run_case(session: Session, task: TaskMessage, emitter: Emitter) -> None:
             if ready and task.case.kind != "edge":
                 from tilebench_core.worker.timed import time_runs
 
-                time_runs(session, task, ready, prepared, emitter)
+                try:
+                    time_runs(session, task, ready, prepared, emitter)
+                except (
+                    ClockError
+                ) as error:  # nothing replaces the configured clock: each record says what stood in its way
+                    for run in ready:
+                        run.end = run.end or (Outcome.ERROR, str(error))
     from tilebench_core.worker.describe import describe
 
     for run in runs:

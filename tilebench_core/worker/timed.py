@@ -37,9 +37,7 @@ def time_runs(session: Session, task: TaskMessage, runs: list[Run], prepared: Pr
                 run.end, run.timing = (Outcome.ERROR, str(error)), None
 
 
-def _take_turns(
-    session: Session, task: TaskMessage, runs: list[Run], prepared: PreparedCase, emitter: Emitter
-) -> None:
+def _take_turns(session: Session, task: TaskMessage, runs: list[Run], prepared: PreparedCase, emitter: Emitter) -> None:
     settings = settings_for(session, task)
     prepared.refill(0)
     start = time.perf_counter()

@@ -91,6 +91,18 @@ class CutileBackend(Backend):
             codes = tuple(compile_launch(launch, arch, timeout_s) for launch in launches)
         return Compilation(seconds=time.perf_counter() - start, launches=codes)
 
+    def warm_cache(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> None:
+        """See `Backend.warm_cache`."""
+        from tilebench_cutile.absent import absent_gpu
+        from tilebench_cutile.capture import fill_cache, recorded_launches
+        from tilebench_cutile.errors import translated_errors
+
+        with translated_errors(), absent_gpu():
+            with recorded_launches(launch_too=False) as launches:
+                kernel.run(*inputs, **config)
+            for launch in launches:
+                fill_cache(launch, arch)
+
     def compile_many(
         self, kernel_module: str, inputs: Sequence[Any], configs: Sequence[Config], workers: int
     ) -> Iterator[Compilation | Exception]:

@@ -110,6 +110,18 @@ class TilelangBackend(Backend):
             kernel.run(*inputs, **config)
         return Compilation(seconds=time.perf_counter() - start, launches=tuple(launches))
 
+    def warm_cache(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> None:
+        """See `Backend.warm_cache`. The architecture is the one that `environment` named when TileLang was imported."""
+        import torch
+
+        from tilebench_tilelang.capture import compiled_only, quiet
+
+        quiet()
+        # TileLang looks at shapes and dtypes only; without storage nothing is allocated for the largest cases.
+        shapes = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
+        with compiled_only():
+            kernel.run(*shapes, **config)
+
     def compile_many(
         self, kernel_module: str, inputs: Sequence[Any], configs: Sequence[Config], workers: int
     ) -> Iterator[Compilation | Exception]:

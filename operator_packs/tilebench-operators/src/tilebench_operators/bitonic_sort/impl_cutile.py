@@ -11,7 +11,7 @@ moves to the lower place, so the padding above N, infinity, stays where it is.)
 
 A block holds its elements as a tuple of rows, tiles of C elements each. Equal places of all rows are in the same thread,
 so an exchange of two rows is a minimum and a maximum without any other thread. `regroup` makes other bits of the index
-the row; the compiler then moves the elements between the threads, through shared memory, once for five stages.
+the row; the compiler then moves the elements between the threads, through shared memory, once for four stages.
 """
 
 import functools
@@ -19,10 +19,9 @@ import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Kernel
 
-ROWS = 32  # five bits of the index
+ROWS = 16  # four bits of the index
 
 
 def exchange(rows, BIT: int, DOWN: bool):
@@ -45,11 +44,11 @@ def exchange_all(rows, FROM: int, TO: int, DOWN: bool = False):
 
 
 def stacked(rows):
-    """The tile [C, 32] whose columns are 32 rows [C]."""
+    """The tile [C, 16] whose columns are 16 rows [C]."""
     tiles = ()
     for r in ct.static_iter(range(ROWS)):
         tiles += (rows[r][:, None],)
-    for level in ct.static_iter(range(5)):
+    for level in ct.static_iter(range(4)):
         pairs = ()
         for pair in ct.static_iter(range(ROWS >> (level + 1))):
             pairs += (ct.cat((tiles[2 * pair], tiles[2 * pair + 1]), 1),)
@@ -58,7 +57,7 @@ def stacked(rows):
 
 
 def unstacked(t):
-    """The 32 columns of t [C, 32] as rows [C]."""
+    """The 16 columns of t [C, 16] as rows [C]."""
     C = t.shape[0]
     rows = ()
     for r in ct.static_iter(range(ROWS)):
@@ -67,7 +66,7 @@ def unstacked(t):
 
 
 def regroup(rows, HIGH: int, LOW: int):
-    """From index bits HIGH..HIGH+4 as the row to bits LOW..LOW+4. The place in a row is made of the other bits, in order."""
+    """From index bits HIGH..HIGH+3 as the row to bits LOW..LOW+3. The place in a row is made of the other bits, in order."""
     t = stacked(rows)
     C = t.shape[0]
     in_order = ct.permute(t.reshape((C >> HIGH, 1 << HIGH, ROWS)), (0, 2, 1))
@@ -78,10 +77,10 @@ def regroup(rows, HIGH: int, LOW: int):
 def turn(rows, k):
     """Negate what changes its direction before merge k. The runs that a merge makes alternate: bit k of the index.
 
-    The row is index bits 0..4, the place in it index bits 5 and up. The last merge's bit is 0 everywhere.
+    The row is index bits 0..3, the place in it index bits 4 and up. The last merge's bit is 0 everywhere.
     """
     places = ct.arange(rows[0].shape[0], dtype=ct.int32)
-    bit = (places >> (k - 5)) ^ (places >> (k - 6))
+    bit = (places >> (k - 4)) ^ (places >> (k - 5))
     sign = (1 - 2 * (bit & 1)).astype(rows[0].dtype)
     result = ()
     for r in ct.static_iter(range(ROWS)):
@@ -90,37 +89,36 @@ def turn(rows, k):
 
 
 def sort_rows(rows, SLICE: int):
-    """Sort 32 rows, 2^SLICE elements in any order, 10 <= SLICE <= 14, to index bits 0..4 as the row.
+    """Sort 16 rows, 2^SLICE elements in any order, 9 <= SLICE <= 12, to index bits 0..3 as the row.
 
-    Every second run is kept negated, not reversed. From the sixth on, merges are loops, or compiling would take minutes.
+    Every second run is kept negated, not reversed. From the fifth on, merges are loops, or compiling would take minutes.
     """
     places = ct.arange(rows[0].shape[0], dtype=ct.int32)
     odd = (1 - 2 * (places & 1)).astype(rows[0].dtype)
-    for k in ct.static_iter(range(1, 6)):
+    for k in ct.static_iter(range(1, 5)):
         turned = ()
         for r in ct.static_iter(range(ROWS)):
             # as in `turn`, with index bits that are bits of r
             bit = (r >> k) ^ (r >> (k - 1) if k > 1 else 0)
             row = -rows[r] if bit % 2 == 1 else rows[r]
-            turned += (row * odd if k == 5 else row,)
+            turned += (row * odd if k == 4 else row,)
         rows = exchange_all(turned, k, 0)
 
-    for k in range(6, 11):
-        rows = regroup(turn(rows, k), 0, 5)
-        for step in ct.static_iter(range(5)):
-            if k > 9 - step:
-                rows = exchange(rows, 4 - step, False)
-        rows = exchange_all(regroup(rows, 5, 0), 5, 0)
+    for k in range(5, 9):
+        rows = regroup(turn(rows, k), 0, 4)
+        for step in ct.static_iter(range(4)):
+            if k > 7 - step:
+                rows = exchange(rows, 3 - step, False)
+        rows = exchange_all(regroup(rows, 4, 0), 4, 0)
 
-    if SLICE > 10:
-        TOP = SLICE - 5
-        for k in range(11, SLICE + 1):
-            rows = regroup(turn(rows, k), 0, TOP)
-            for step in ct.static_iter(range(5)):
-                if k > SLICE - 1 - step:
-                    rows = exchange(rows, 4 - step, False)
-            rows = exchange_all(regroup(rows, TOP, 5), TOP - 5, 0)
-            rows = exchange_all(regroup(rows, 5, 0), 5, 0)
+    TOP = SLICE - 4
+    for k in range(9, SLICE + 1):
+        rows = regroup(turn(rows, k), 0, TOP)
+        for step in ct.static_iter(range(4)):
+            if k > SLICE - 1 - step:
+                rows = exchange(rows, 3 - step, False)
+        rows = exchange_all(regroup(rows, TOP, 4), TOP - 4, 0)
+        rows = exchange_all(regroup(rows, 4, 0), 4, 0)
     return rows
 
 
@@ -146,10 +144,9 @@ def merge_slices(y, half, SLICE: ct.Constant[int]):
         rows = ()
         for r in ct.static_iter(range(ROWS)):
             rows += (ct.load(y, (ct.bid(0) * ROWS + r,), (C,), allow_tma=False),)
-        rows = exchange_all(rows, 5, 0)
-        if SLICE > 10:
-            rows = exchange_all(regroup(rows, SLICE - 5, 5), SLICE - 10, 0)
-        rows = exchange_all(regroup(rows, 5, 0), 5, 0)
+        rows = exchange_all(rows, 4, 0)
+        rows = exchange_all(regroup(rows, SLICE - 4, 4), SLICE - 8, 0)
+        rows = exchange_all(regroup(rows, 4, 0), 4, 0)
         ct.store(y, (ct.bid(0),), stacked(rows).reshape((1 << SLICE,)), allow_tma=False)
 
 
@@ -214,13 +211,13 @@ def run(data: torch.Tensor, N: int, *, SLICE: int, STAGES: int, WARPS: int) -> t
 
 
 def default(case: Case) -> Config:
-    # A larger slice saves passes over memory; a smaller one fills the multiprocessors when the array is short.
-    return {"SLICE": 10 if case["n"] <= 1024 else 12, "STAGES": 5, "WARPS": 4}
+    # A larger slice saves passes over memory; a smaller one is all that a short array needs.
+    return {"SLICE": 10 if case["n"] <= 1024 else 12, "STAGES": 5, "WARPS": 8 if case["n"] > 1024 else 4}
 
 
 def space(case: Case) -> list[Config]:
     return [
-        {"SLICE": bits, "STAGES": stages, "WARPS": 8 if bits > 12 else 4} for bits in (12, 13) for stages in (3, 4, 5)
+        {"SLICE": bits, "STAGES": stages, "WARPS": warps} for bits in (11, 12) for stages in (4, 5) for warps in (4, 8)
     ]
 
 

@@ -18,7 +18,7 @@ def default(case: Case) -> Config:
     # BM, pixels, bytes of reduction per step, warps, stages: two programs share a multiprocessor's shared memory.
     pixels = case["D"] * case["H"] * (case["W"] or case["H"])
     if pixels >= 264 * 256:
-        return _config(case, 64, 256, 128, 4, 2)
+        return _config(case, 64, 256, 64, 4, 4)
     if pixels >= 132 * 128:
         return _config(case, 64, 128, 128, 4, 4)
     return _config(case, 64, 64 if pixels >= 132 * 64 else 32, 128, 4, 5)

@@ -1,7 +1,7 @@
 """Causal attention in Triton: online softmax over key blocks, TMA loads, the causal mask on diagonal blocks only.
 
-A program owns BM query rows of one head. Programs of one head run side by side, so its keys and values come from the L2 cache, and start with the last
-rows, which have most keys: short programs fill the gaps at the end.
+A program owns BM query rows of one head. Programs of one head run side by side, so its keys and values come from the L2
+cache, and start with the last rows, which have most keys: short programs fill the gaps at the end.
 """
 
 import torch
@@ -81,7 +81,7 @@ def _config(BM: int, BN: int, warps: int, stages: int) -> Config:
 
 
 def default(case: Case) -> Config:
-    return _config(128, 128, 8, 2)
+    return _config(128, 128, 8, 3)
 
 
 def space(case: Case) -> list[Config]:

@@ -112,14 +112,18 @@ def default(case: Case) -> Config:
 
 def space(case: Case) -> list[Config]:
     widest = min(128, max(16, triton.next_power_of_2(case["D"])))
-    return [default(case)] + [
-        _config(case, tile, rows, programs, bm, bn, 4, stages)
-        for tile in sorted({min(32, widest), min(64, widest)})
-        for rows in (32, 64)
-        for programs in (128, 256)
-        for bm, bn in ((32, min(64, widest)), (64, min(64, widest)), (64, widest))
-        for stages in (2,)
-    ] + [_config(case, min(64, widest), 32, programs, 64, min(64, widest), 8, 3) for programs in (128, 256)]
+    return (
+        [default(case)]
+        + [
+            _config(case, tile, rows, programs, bm, bn, 4, stages)
+            for tile in sorted({min(32, widest), min(64, widest)})
+            for rows in (32, 64)
+            for programs in (128, 256)
+            for bm, bn in ((32, min(64, widest)), (64, min(64, widest)), (64, widest))
+            for stages in (2,)
+        ]
+        + [_config(case, min(64, widest), 32, programs, 64, min(64, widest), 8, 3) for programs in (128, 256)]
+    )
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

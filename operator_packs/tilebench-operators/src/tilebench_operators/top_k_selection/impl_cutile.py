@@ -10,15 +10,14 @@ import math
 
 import cuda.tile as ct
 import torch
-
 from tilebench_core import Case, Config, Device, Kernel
 
-from tilebench_operators.bitonic_sort.impl_cutile import regroup, sort_rows
+from tilebench_operators.bitonic_sort.impl_cutile import ROWS, regroup, sort_rows
 
-ROWS = 32
 NEG_INF = ct.PaddingMode.NEG_INF
 GROUPS_TILE = 4096  # elements of a block of `bound_kernel`
 FILTER_TILE = 2048
+SLICE = 12  # index bits in a tile of `select_kernel`
 
 
 @ct.kernel
@@ -66,25 +65,19 @@ def select_kernel(x, count, y, n, k, SLICE: ct.Constant[int], COUNTED: ct.Consta
     largest = load_rows(x, 0, end, C)
     for start in range(HALF, ct.maximum(end, HALF + 1), HALF):
         rows = sort_rows(load_rows(x, start, end, C) + largest, SLICE)
-        largest = regroup(rows, 0, SLICE - 5)[ROWS // 2 :]  # the highest five bits of the index are the row
+        largest = regroup(rows, 0, SLICE - 4)[ROWS // 2 :]  # the highest four bits of the index are the row
     for r in ct.static_iter(range(ROWS // 2)):
         places = HALF - 1 - r * C - ct.arange(C, dtype=ct.int32)  # descending
         y.get_raw_memory().store_offset(places, largest[r], mask=places < k)
-
-
-def slice_bits(k: int) -> int:
-    """Bits of the index in a tile of `select_kernel`: half of it is at least k."""
-    return max(12, (k - 1).bit_length() + 1)
 
 
 def run(x: torch.Tensor, N: int, k: int, *, VALUES: int) -> torch.Tensor:
     """Return the k largest of x [N], in descending order; about VALUES per group are looked for."""
     stream = torch.cuda.current_stream()
     y = torch.empty(k, dtype=x.dtype, device=x.device)
-    bits = slice_bits(k)
     count = torch.empty(1, dtype=torch.int32, device=x.device)
-    if N <= 1 << bits:
-        ct.launch(stream, (1,), select_kernel, (x, count, y, N, k, bits, False))
+    if N <= 1 << SLICE:
+        ct.launch(stream, (1,), select_kernel, (x, count, y, N, k, SLICE, False))
         return y
     SIZE = min(GROUPS_TILE, max(4 * VALUES, 1 << (N * VALUES // k).bit_length() - 1))
     groups = N // SIZE
@@ -97,7 +90,7 @@ def run(x: torch.Tensor, N: int, k: int, *, VALUES: int) -> torch.Tensor:
     BOUNDS = 1 << (groups - 1).bit_length()
     arguments = (x, bounds, count, kept, N, FILTER_TILE, BOUNDS)
     ct.launch(stream, (ct.cdiv(N, FILTER_TILE),), filter_kernel, arguments)
-    ct.launch(stream, (1,), select_kernel, (kept, count, y, N, k, bits, True))
+    ct.launch(stream, (1,), select_kernel, (kept, count, y, N, k, SLICE, True))
     return y
 
 
@@ -110,7 +103,8 @@ def space(case: Case) -> list[Config]:
 
 
 def unsupported(case: Case, device: Device) -> str | None:
-    return "k beyond 8192: the values would not fit the registers of one block" if slice_bits(case["k"]) > 14 else None
+    limit = 1 << (SLICE - 1)
+    return f"the last kernel keeps at most {limit} values on chip" if case["k"] > limit else None
 
 
 KERNEL = Kernel(run=run, default=default, space=space, unsupported=unsupported)

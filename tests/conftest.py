@@ -9,6 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+collect_ignore = ["example_dsl", "faulty"]  # their tests run where they are installed: in subprocesses of test_cli.py
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=100, help="how often test_resume.py kills a run")

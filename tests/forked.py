@@ -109,10 +109,18 @@ def fork_workers() -> None:
     process.subprocess = Forking
 
 
-def run_all(commands: Sequence[Sequence[str]], env: dict[str, str], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
+def run_all(
+    commands: Sequence[Sequence[str]], env: dict[str, str], cwd: Path
+) -> list[subprocess.CompletedProcess[str]]:
     """Run command lines of `tilebench` one after the other, each in a process of its own."""
     done = subprocess.run(
-        [sys.executable, __file__], input=json.dumps(commands), env=env, cwd=cwd, capture_output=True, text=True, timeout=280
+        [sys.executable, __file__],
+        input=json.dumps(commands),
+        env=env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     return [subprocess.CompletedProcess(c, *end) for c, end in zip(commands, json.loads(done.stdout), strict=True)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -40,6 +41,10 @@ def start(composed: dict, log: Path) -> int:
     from tilebench_core.registry import installed
     from tilebench_core.run import Progress
 
+    class Announcing(Progress):
+        def recorded(self, record) -> None:
+            os.write(1, f"recorded {record.trial_id}\n".encode())
+
     pid = os.fork()
     if pid:
         return pid
@@ -49,7 +54,7 @@ def start(composed: dict, log: Path) -> int:
         os.dup2(output, 1)
         os.dup2(output, 2)
         job = prepare(installed(), composed)
-        execute(installed(), job, Progress(), print)
+        execute(installed(), job, Announcing(), print)
         status = 0
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -97,11 +102,11 @@ def records_of(folder: Path) -> tuple[list[dict], int]:
 
 def campaign(composed: dict, folder: Path, dice: random.Random, kills: int, usual_s: float, found: Counter) -> None:
     """Run one campaign to its end through up to `kills` kills, and count what went wrong into `found`."""
-    planned = CASES * 2
+    planned, log = CASES * 2, folder.parent / f"{folder.name}.log"
     before: list[str] = []
     left, in_flight = kills, 0
     for _ in range(1000):
-        pid = start({**composed, "campaign": folder.name}, folder.parent / f"{folder.name}.log")
+        pid = start({**composed, "campaign": folder.name}, log)
         workers: list[int] = []
         status = None
         while left and status is None:
@@ -131,7 +136,8 @@ def campaign(composed: dict, folder: Path, dice: random.Random, kills: int, usua
         time.sleep(0.005 if workers else 0)
         records, torn = records_of(folder)
         ids = [record["trial_id"] for record in records]
-        found["lost"] += len(set(before) - set(ids))
+        announced = re.findall(r"^recorded (\w+)$", log.read_text(), re.MULTILINE)
+        found["lost"] += len((set(before) | set(announced)) - set(ids))
         found["doubled"] += len(ids) - len(set(ids))
         before = ids
         if status == 0:

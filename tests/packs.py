@@ -46,7 +46,9 @@ def pack_of(folder: Path, distribution: str = "my-pack", version: str = "1.0") -
     return Plugin(distribution, package, Provider(distribution, version))
 
 
-def write_operator(pack: Path, name: str, config: str | None = None, kernels=("torch",), n: str = "[8, 16, 24]") -> Path:
+def write_operator(
+    pack: Path, name: str, config: str | None = None, kernels=("torch",), n: str = "[8, 16, 24]"
+) -> Path:
     folder = pack / name
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(config or CONFIG.format(name=name, n=n))

@@ -53,7 +53,9 @@ def test_arithmetic_over_the_parameters_of_a_case_is_evaluated(expression, value
     ],
 )
 def test_what_is_more_than_arithmetic_is_refused(expression):
-    with pytest.raises(ConfigError, match=r"^file.yaml: metrics: cannot evaluate .*; expected arithmetic over rows, cols"):
+    with pytest.raises(
+        ConfigError, match=r"^file.yaml: metrics: cannot evaluate .*; expected arithmetic over rows, cols"
+    ):
         evaluate(expression, NAMES, "file.yaml: metrics")
 
 
@@ -82,14 +84,28 @@ def test_what_would_take_forever_or_all_memory_is_refused_at_once(expression):
 
 @pytest.mark.parametrize(
     "expression",
-    ["1 / 0", "sqrt(-1)", "log2(0)", "cdiv(1, 0)", "[1, 2][5]", "{'a': 1}['b']", "max([])", "rows if", "", "wors", "range('a')"],
+    [
+        "1 / 0",
+        "sqrt(-1)",
+        "log2(0)",
+        "cdiv(1, 0)",
+        "[1, 2][5]",
+        "{'a': 1}['b']",
+        "max([])",
+        "rows if",
+        "",
+        "wors",
+        "range('a')",
+    ],
 )
 def test_an_expression_that_has_no_value_is_an_error_with_its_place(expression):
     with pytest.raises(ConfigError, match=r"^here: cannot evaluate"):
         evaluate(expression, NAMES, "here")
 
 
-@pytest.mark.parametrize("value", ["[1, 2]", "'text'", "rows > 1", "1e308 * 10", "max", "2 ** 100000", float("nan"), True])
+@pytest.mark.parametrize(
+    "value", ["[1, 2]", "'text'", "rows > 1", "1e308 * 10", "max", "2 ** 100000", float("nan"), True]
+)
 def test_a_number_is_a_finite_number(value):
     with pytest.raises(ConfigError, match="expected a finite number"):
         number(value, NAMES, "here")

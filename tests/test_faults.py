@@ -33,7 +33,10 @@ JUDGED = {
     "aliasing_a_view": ("WRONG", r"output shares its memory with input 0, expected its own"),
     "mutating": ("WRONG", r"input 0 was written to; inputs are read-only"),
     "mutating_and_restoring_one": ("WRONG", r"input 0 was written to; inputs are read-only"),
-    "cached_by_object": ("WRONG", r"the second run returned the result of the first, although the inputs hold new values"),
+    "cached_by_object": (
+        "WRONG",
+        r"the second run returned the result of the first, although the inputs hold new values",
+    ),
     "cached_by_pointer": ("WRONG", r"the second run returned the result of the first"),
     "cached_by_value": ("WRONG", r"the second run returned the result of the first"),
     "stale": ("WRONG", r"the second run returned the result of the first"),

@@ -87,22 +87,42 @@ def test_a_precision_class_belongs_to_every_dtype():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("category: reduction", "category: reductoin", r"config.yaml:2: category: 'reductoin'; expected one of pointwise"),
+        (
+            "category: reduction",
+            "category: reductoin",
+            r"config.yaml:2: category: 'reductoin'; expected one of pointwise",
+        ),
         ("edge_cases:", "egde_cases:", r"config.yaml:14: egde_cases: unknown key. Did you mean 'edge_cases'\?"),
         ("origin: own\n", "", r"config.yaml: origin: missing"),
         ("dtypes: [fp16, fp32]", "dtypes: []", r"config.yaml:6: dtypes: expected a list"),
-        ("dtypes: [fp16, fp32]", "dtypes: [fp61]", r"config.yaml:6: dtypes: unknown dtype 'fp61'; .* Did you mean 'fp16'\?"),
-        ("case_preset: case_grid", "case_preset: grid", r"config.yaml:8: case_preset: 'grid'; expected case_grid or test"),
+        (
+            "dtypes: [fp16, fp32]",
+            "dtypes: [fp61]",
+            r"config.yaml:6: dtypes: unknown dtype 'fp61'; .* Did you mean 'fp16'\?",
+        ),
+        (
+            "case_preset: case_grid",
+            "case_preset: grid",
+            r"config.yaml:8: case_preset: 'grid'; expected case_grid or test",
+        ),
         ("smoke: {rows: 2, group: 1}", "smoke: [1]", r"config.yaml:17: smoke: expected one mapping"),
         ("warmup: 3", "warm_up: 3", r"config.yaml:5: benchmark: unknown key 'warm_up'. Did you mean 'warmup'\?"),
         ("repeat: 7", "repeat: many", r"config.yaml:5: benchmark: repeat: 'many'; expected int"),
         ("fp16: {atol", "f16: {atol", r"config.yaml:18: verify: unknown output dtype 'f16'. Did you mean 'fp16'\?"),
-        ("scale: row_rms}", "scale: row_rms, tol: 1}", r"config.yaml:18: verify: fp16: .*expected a mapping with atol, rtol"),
+        (
+            "scale: row_rms}",
+            "scale: row_rms, tol: 1}",
+            r"config.yaml:18: verify: fp16: .*expected a mapping with atol, rtol",
+        ),
         ("fp32: tf32", "fp32: tf23", r"config.yaml:20: precision: fp32: 'tf23'; expected one of fp32, tf32"),
         ("  flops_expr: 5 * rows * cols\n", "", r"config.yaml:21: metrics: flops_expr is missing"),
         ("mode: matrix", "mode: tensor", r"config.yaml:21: metrics: mode: 'tensor'; expected one of matrix, vector"),
         ("plots: [latency", "plots: [latentcy", r"config.yaml:21: metrics: unknown plot 'latentcy'"),
-        ("  flops_expr", "  flop_expr", r"config.yaml:21: metrics: unknown key 'flop_expr'. Did you mean 'flops_expr'\?"),
+        (
+            "  flops_expr",
+            "  flop_expr",
+            r"config.yaml:21: metrics: unknown key 'flop_expr'. Did you mean 'flops_expr'\?",
+        ),
         ("  - {rows: 5, group: 1}", "  - 5", r"config.yaml:12: test_cases: expected a list of mappings"),
     ],
 )
@@ -133,9 +153,12 @@ def test_a_file_that_holds_no_mapping_is_refused(text):
 
 
 def test_a_formula_that_fails_names_its_key():
-    config = parsed(metrics={"flops_expr": "5 * row", "bytes_expr": "1"})
-    with pytest.raises(ConfigError, match=r"here: metrics.flops_expr: cannot evaluate '5 \* row'.*expected arithmetic over"):
-        config.flops(config.cases("fp16")[0])
+    with pytest.raises(
+        ConfigError, match=r"here: metrics.flops_expr: cannot evaluate '5 \* row'.*expected arithmetic over"
+    ):
+        parsed(metrics={"flops_expr": "5 * row", "bytes_expr": "1"})
+    with pytest.raises(ConfigError, match=r"here: verify.fp16: cannot evaluate 'small'"):
+        parsed(verify={"fp16": {"atol": "small"}})
     with pytest.raises(ConfigError, match=r"here: case_grid.rows: .* is no list"):
         parsed(case_grid={"rows": 5})
     with pytest.raises(ConfigError, match=r"here: case_grid.rows: cannot evaluate \"__import__"):

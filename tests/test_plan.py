@@ -85,7 +85,7 @@ def changed_helper(pack):
         {"edit": changed_config},
         {"edit": changed_helper},
     ],
-    ids=lambda change: str(next(iter(change.items())))[:60],
+    ids=lambda change: " ".join(f"{key} {getattr(value, '__name__', value)}"[:50] for key, value in change.items()),
 )
 def test_an_id_changes_with_everything_that_can_change_the_number(pack, change):
     (pack / "_shared.py").write_text("SCALE = 1\n")
@@ -215,7 +215,9 @@ def test_what_is_recorded_is_not_run_again_unless_it_is_asked_for(pack):
 
 def test_17600_trials_are_planned_in_two_seconds(tmp_path):
     for number in range(44):
-        write_operator(tmp_path / "pack", f"operator_{number:02d}", n=str(list(range(8, 28))), kernels=("torch", "b", "c", "d"))
+        write_operator(
+            tmp_path / "pack", f"operator_{number:02d}", n=str(list(range(8, 28))), kernels=("torch", "b", "c", "d")
+        )
     registry = registry_of(tmp_path / "pack", backends=("torch", "b", "c", "d", "e"))
     request = composed(registry, mode=["default", "tuned"], tune={"kind": "shared"})
     begun = time.process_time()

@@ -96,7 +96,9 @@ def test_the_published_schema_is_the_one_of_the_type():
     generated = json.dumps(record_schema(), indent=1, sort_keys=True) + "\n"
     if os.environ.get("TILEBENCH_WRITE_SCHEMA"):
         SCHEMA.write_text(generated, encoding="utf-8")
-    assert SCHEMA.read_text(encoding="utf-8") == generated, "TILEBENCH_WRITE_SCHEMA=1 pytest tests/test_records.py writes it"
+    assert SCHEMA.read_text(encoding="utf-8") == generated, (
+        "TILEBENCH_WRITE_SCHEMA=1 pytest tests/test_records.py writes it"
+    )
 
 
 def test_records_obey_the_published_schema():
@@ -122,7 +124,8 @@ def test_a_torn_last_line_is_set_aside_and_the_next_record_is_not_glued_to_it(tm
 
 
 @pytest.mark.parametrize(
-    "line", ["[]", "5", '{"trial_id": "x"}', '{"outcome": "FINE"}', "\x00\x00", "{", '{"outcome": "PASSED", "mode": "x"}']
+    "line",
+    ["[]", "5", '{"trial_id": "x"}', '{"outcome": "FINE"}', "\x00\x00", "{", '{"outcome": "PASSED", "mode": "x"}'],
 )
 def test_a_line_that_is_no_record_is_set_aside_wherever_it_stands(tmp_path, line):
     path = tmp_path / "records.jsonl"

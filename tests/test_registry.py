@@ -17,7 +17,9 @@ from tilebench_core.plugins import BACKENDS, PACKS, Plugin, Provider, load_plugi
 from tilebench_core.registry import Registry, build_registry, installed
 
 
-def announced(name: str, distribution: str = "tilebench-one", group: str = BACKENDS, version: str = "1.0") -> EntryPoint:
+def announced(
+    name: str, distribution: str = "tilebench-one", group: str = BACKENDS, version: str = "1.0"
+) -> EntryPoint:
     entry_point = EntryPoint(name, f"{distribution.replace('-', '_')}:thing", group)
     return entry_point._for(SimpleNamespace(name=distribution, version=version))
 

@@ -81,7 +81,9 @@ def test_a_real_run_that_is_killed_goes_on_where_it_was(place):
 
 def test_a_worker_that_hangs_dies_with_the_run_that_is_killed(place):
     folder, env = place
-    command = [part.replace("fault=[slow]", "fault=['hang@run']").replace("=real", "=orphan") for part in run_command(folder)]
+    command = [
+        part.replace("fault=[slow]", "fault=['hang@run']").replace("=real", "=orphan") for part in run_command(folder)
+    ]
     log = folder / "orphan.txt"
     with log.open("w") as output:
         killed = subprocess.Popen(command, env=env, cwd=folder, stdout=output, stderr=output)

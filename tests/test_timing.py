@@ -43,7 +43,9 @@ class MeanClock(FakeClock):
 
 
 def entries_of(log, *names):
-    return [Entry(name, lambda name=name: log.append(name), lambda name=name: log.append(f"warm {name}")) for name in names]
+    return [
+        Entry(name, lambda name=name: log.append(name), lambda name=name: log.append(f"warm {name}")) for name in names
+    ]
 
 
 def timed(clock, *names, before=lambda: None, log=None, **settings):
@@ -100,7 +102,9 @@ def test_a_fixed_protocol_takes_exactly_its_samples_after_its_warm_up():
 
 def test_the_cache_is_evicted_before_every_launch_also_of_the_warm_up():
     log = []
-    timed(FakeClock(forever(1.0)), "a", log=log, before=lambda: log.append("flush"), protocol="fixed", warmup=1, repeat=3)
+    timed(
+        FakeClock(forever(1.0)), "a", log=log, before=lambda: log.append("flush"), protocol="fixed", warmup=1, repeat=3
+    )
     assert log == ["flush", "warm a"] + ["flush", "a"] * 3
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -17,7 +19,9 @@ EXPECTED = torch.arange(1.0, 13.0).reshape(3, 4)
 
 def compared(actual, expected=EXPECTED, inputs=(), tolerance=None):
     wanted = expected if isinstance(expected, tuple) else (expected,)
-    return compare_outputs(actual, wanted, inputs, lambda dtype: tolerance or DEFAULT_TOLERANCES.get(dtype, Tolerance()))
+    return compare_outputs(
+        actual, wanted, inputs, lambda dtype: tolerance or DEFAULT_TOLERANCES.get(dtype, Tolerance())
+    )
 
 
 def changed(index, value, expected=EXPECTED):
@@ -102,9 +106,7 @@ def test_an_output_in_the_memory_of_an_input_is_aliasing_also_as_a_view():
 def test_integers_have_to_be_equal(dtype, expected, actual, message):
     right = torch.tensor([0, expected], dtype=dtype)
     assert compared(right.clone(), right).passed
-    with pytest.raises(AssertionError, match=message):
-        found = compared(torch.tensor([0, actual], dtype=dtype), right)
-        raise AssertionError(found.message)
+    assert re.match(message, compared(torch.tensor([0, actual], dtype=dtype), right).message)
 
 
 def test_a_tolerance_may_count_units_in_the_last_place():
@@ -247,7 +249,9 @@ def test_a_kernel_that_is_wrong_only_for_new_values_is_told_so():
     assert verdict.message.startswith("second run, with new values in the same inputs and poisoned memory: output")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.int64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.int64]
+)
 def test_poison_is_what_no_result_could_be(dtype):
     output = torch.zeros(4).to(dtype)
     poison(output)

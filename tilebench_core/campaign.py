@@ -15,7 +15,7 @@ import yaml
 from tilebench_core.errors import RequestError
 from tilebench_core.records import Record, RecordReader, RecordWriter, latest
 
-__all__ = ["Campaign", "find_campaign", "open_campaign"]
+__all__ = ["Campaign", "dated_name", "find_campaign", "open_campaign"]
 
 
 @dataclass
@@ -80,9 +80,14 @@ class Campaign:
         path.write_text(json.dumps({**self.environment(), **values}, indent=1, default=str), encoding="utf-8")
 
 
+def dated_name() -> str:
+    """The name of a campaign that was given none: date and time."""
+    return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+
+
 def open_campaign(results_dir: str, name: str | None) -> Campaign:
     """Open the campaign `name` below `results_dir`, or make it; without a name it is called after date and time."""
-    chosen = name or datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    chosen = name or dated_name()
     if "/" in chosen or chosen in (".", "..", ""):
         raise RequestError(f"campaign={chosen!r}: expected a plain name; results_dir=... says where it is kept")
     folder = Path(results_dir) / chosen

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tilebench_core.campaign import dated_name
 from tilebench_core.errors import ConfigError, TilebenchError, nearest
 from tilebench_core.operator_config import load_yaml
 from tilebench_core.registry import Registry
@@ -151,34 +152,34 @@ def _known_keys(registry: Registry) -> list[str]:
         walk(f"{group}.", load_yaml(next((conf_dir() / group).glob("*.yaml"))))
     for operator in registry.operators.values():
         walk(f"operators.{operator.folder}.", operator.config.raw)
+    for name, plugin in registry.backends.items():
+        walk(f"backends.{name}.", asdict(plugin.value.Options()))
     return keys
 
 
 def run_sweep(registry: Registry, overrides: Sequence[str], job: Callable[[dict[str, Any]], int]) -> int:
     """Run `job` for every combination of a sweep (`-m`) through Hydra's launcher, and return the worst exit status."""
-    import hydra
+    from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
 
-    _register(registry)
+    _check_choices(registry, overrides)
+    campaign = dated_name()  # one for the whole sweep
 
     def one(config: Any) -> int:
         composed = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(composed, dict)
+        composed["campaign"] = composed["campaign"] or campaign
         try:
             return job(_without_groups({str(key): value for key, value in composed.items()}))
         except TilebenchError as error:  # a launcher's process cannot hand our errors back; the status can
             print(f"tilebench: {error}", file=sys.stderr)
             return 2
 
-    statuses: list[int] = []
-
-    argv = sys.argv
-    sys.argv = ["tilebench", "--multirun", *overrides]
-    try:
-        with _translated(registry, overrides):
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=_PRIMARY)(
-                lambda config: statuses.append(one(config))
-            )()
-    finally:
-        sys.argv = argv
-    return max(statuses, default=0)
+    with _initialised(registry), _translated(registry, overrides):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        # Not by hydra.main: what it runs returns nothing, and it ends the process over an error in words of its own.
+        batches = hydra.multirun(
+            config_name=_PRIMARY, task_function=one, overrides=list(overrides), with_log_configuration=False
+        )
+    return max((done.return_value for batch in batches for done in batch), default=0)

@@ -7,7 +7,7 @@ The layout is the published one: `benchmark`, `case_grid`, `test_cases`, `case_p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,12 +173,18 @@ def _require(condition: bool, where: str, key: str, message: str) -> None:
         raise ConfigError(f"{_line_of(where, key)}: {key}: {message}")
 
 
+def _require_known(name: Any, known: Iterable[str], where: str, key: str, what: str) -> None:
+    """Like `_require`, with the nearest match, which is only looked for when it is needed."""
+    if name not in known:
+        raise ConfigError(f"{_line_of(where, key)}: {key}: {what}.{nearest(str(name), known)}")
+
+
 def parse_operator_config(raw: Any, where: str, name: str) -> OperatorConfig:
     """Check `raw` and return it as an OperatorConfig; raise ConfigError with the file, the key and what was expected."""
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{where}: expected a mapping with the keys {', '.join(sorted(_KEYS))}")
     for key in raw:
-        _require(key in _KEYS, where, str(key), f"unknown key.{nearest(str(key), _KEYS)}")
+        _require_known(key, _KEYS, where, str(key), "unknown key")
     for key in ("name", "category", "origin", "dtypes", "smoke", "metrics"):
         _require(key in raw, where, key, "missing")
     _require(
@@ -194,12 +200,7 @@ def parse_operator_config(raw: Any, where: str, name: str) -> OperatorConfig:
         f"expected a list of {', '.join(DTYPES)}",
     )
     for dtype in raw["dtypes"]:
-        _require(
-            dtype in DTYPES,
-            where,
-            "dtypes",
-            f"unknown dtype {dtype!r}; expected some of {', '.join(DTYPES)}.{nearest(str(dtype), DTYPES)}",
-        )
+        _require_known(dtype, DTYPES, where, "dtypes", f"unknown dtype {dtype!r}; expected some of {', '.join(DTYPES)}")
     _check_cases(raw, where)
     _check_benchmark(raw.get("benchmark") or {}, where)
     _check_verify(raw.get("verify") or {}, where)
@@ -212,7 +213,10 @@ def parse_operator_config(raw: Any, where: str, name: str) -> OperatorConfig:
             f"{dtype}: {precision!r}; expected one of {', '.join(PRECISIONS)}",
         )
     config = OperatorConfig(name, where, raw)
-    _ = config.axes  # an expression that has no value is found here, not in the middle of a plan
+    # An expression that has no value is found here, not in the middle of a campaign.
+    _ = config.axes
+    for case in config.cases(config.dtypes[0], "smoke"):
+        _ = config.flops(case), config.bytes(case), [config.tolerance(case, dtype) for dtype in raw.get("verify") or {}]
     return config
 
 
@@ -235,16 +239,14 @@ def _check_cases(raw: Mapping[str, Any], where: str) -> None:
 
 def _check_benchmark(benchmark: Mapping[str, Any], where: str) -> None:
     for key, value in benchmark.items():
-        _require(
-            key in _BENCHMARK_KEYS, where, "benchmark", f"unknown key {key!r}.{nearest(str(key), _BENCHMARK_KEYS)}"
-        )
+        _require_known(key, _BENCHMARK_KEYS, where, "benchmark", f"unknown key {key!r}")
         wanted = _BENCHMARK_KEYS[key]
         _require(type(value) is wanted, where, "benchmark", f"{key}: {value!r}; expected {wanted.__name__}")
 
 
 def _check_verify(verify: Mapping[str, Any], where: str) -> None:
     for dtype, tolerance in verify.items():
-        _require(dtype in DTYPES, where, "verify", f"unknown output dtype {dtype!r}.{nearest(str(dtype), DTYPES)}")
+        _require_known(dtype, DTYPES, where, "verify", f"unknown output dtype {dtype!r}")
         _require(
             isinstance(tolerance, Mapping) and set(tolerance) <= _TOLERANCE_KEYS,
             where, "verify", f"{dtype}: {tolerance!r}; expected a mapping with {', '.join(sorted(_TOLERANCE_KEYS))}",
@@ -254,7 +256,7 @@ def _check_verify(verify: Mapping[str, Any], where: str) -> None:
 def _check_metrics(metrics: Any, where: str) -> None:
     _require(isinstance(metrics, Mapping), where, "metrics", "expected a mapping")
     for key in metrics:
-        _require(key in _METRIC_KEYS, where, "metrics", f"unknown key {key!r}.{nearest(str(key), _METRIC_KEYS)}")
+        _require_known(key, _METRIC_KEYS, where, "metrics", f"unknown key {key!r}")
     for key in ("flops_expr", "bytes_expr"):
         _require(key in metrics, where, "metrics", f"{key} is missing")
     _require(

@@ -27,6 +27,9 @@ class Registry:
         for operator in self.operators.values():
             if name in (operator.name, operator.folder):
                 return operator
+        for plugin in self.broken:
+            if plugin.group == PACKS and f"/{name}/config.yaml" in plugin.reason:
+                raise RequestError(f"operator {name!r} of {plugin.provider} is broken: {plugin.reason}")
         known = [known.name for known in self.operators.values()]
         raise RequestError(
             f"unknown operator {name!r}; `tilebench list` shows the {len(known)} installed.{nearest(name, known)}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tilebench_core.backend import Backend, Compilation
@@ -15,6 +18,15 @@ from tilebench_core.kernel import Config, Kernel
 __all__ = ["TorchBackend"]
 
 
+def _built_for_cuda() -> bool:
+    """Whether the installed PyTorch was built with CUDA, read from its file of versions: importing it takes seconds."""
+    spec = find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return False
+    text = (Path(spec.submodule_search_locations[0]) / "version.py").read_text(encoding="utf-8")
+    return re.search(r"^cuda\b[^=]*= *['\"]", text, re.MULTILINE) is not None
+
+
 class TorchBackend(Backend):
     """PyTorch in eager mode, on the CPU and on CUDA devices."""
 
@@ -23,10 +35,10 @@ class TorchBackend(Backend):
 
     def probe(self, device: Device) -> str | None:
         """See `Backend.probe`."""
-        import torch
-
-        if device.is_gpu and not torch.cuda.is_available():
-            return "this PyTorch sees no CUDA device: install a CUDA build of torch (https://pytorch.org/get-started)"
+        if device.is_gpu and not _built_for_cuda():
+            return (
+                "this PyTorch was built without CUDA: install a CUDA build of torch (https://pytorch.org/get-started)"
+            )
         return None
 
     def versions(self) -> Mapping[str, str]:

@@ -60,8 +60,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases", default="smoke")
     parser.add_argument("--space", action="store_true")
     wanted = parser.parse_args(arguments)
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     registry = installed()
+    device = target_device(wanted.arch.split(",")[0])
+    for name, value in registry.backend(wanted.backend).value().environment(device).items():
+        os.environ.setdefault(name, value)
     operator = registry.operator(wanted.operator)
     kernel = registry.kernels_for(operator, wanted.backend)[0].load()
     failed = False

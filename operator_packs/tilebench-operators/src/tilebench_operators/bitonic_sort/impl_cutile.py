@@ -201,7 +201,7 @@ def run(data: torch.Tensor, N: int, *, SLICE: int, STAGES: int, WARPS: int) -> t
     for k in range(SLICE + 1, (N - 1).bit_length() + 1):
         half, left = 1 << (k - 1), k
         for stages in passes(k - SLICE, STAGES):
-            C = 1 << (12 - stages)
+            C = 1 << min(12 - stages, SLICE)
             blocks = ct.cdiv(N, 1 << left) << (left - stages)
             arguments = (y, half, 1 << (left - stages), C, stages, left == k)
             ct.launch(stream, (blocks // C,), hinted(cross, 4), arguments)

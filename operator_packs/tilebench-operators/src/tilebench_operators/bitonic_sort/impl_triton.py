@@ -150,10 +150,7 @@ def run(data: torch.Tensor, N: int, *, SLICE: int, STAGES: int) -> torch.Tensor:
         for stages in passes(k - SLICE, STAGES):
             columns = triton.cdiv(N, 1 << left) << (left - stages)
             C = 1 << (13 - stages)
-            # Unlimited, the 64-bit addresses of 32 elements would leave room for one program per SM.
-            cross[(columns // C,)](
-                y, N, k, 1 << (left - stages), STAGES=stages, MIRROR=left == k, C=C, num_warps=8, maxnreg=128
-            )
+            cross[(columns // C,)](y, N, k, 1 << (left - stages), STAGES=stages, MIRROR=left == k, C=C, num_warps=8)
             left -= stages
         merge_slices[(slices,)](y, N, k, SLICE=SLICE, num_warps=threads // 32)
     return y

@@ -18,20 +18,19 @@ def combine_kernel(
     """mid [B·H, splits, D], lse [B·H, splits], seqlen [B] int32, o [B·H, D]; CHUNK columns per program."""
     head = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    used = tl.cdiv(tl.load(seqlen_ptr + head // heads), block_seq)  # at least 1
+    used = tl.minimum(tl.cdiv(tl.load(seqlen_ptr + head // heads), block_seq), splits)
     lanes = tl.arange(0, SPLITS)
     maximum = tl.full([], float("-inf"), tl.float32)
     total = tl.zeros([], tl.float32)
     accumulator = tl.zeros([CHUNK], tl.float32)
-    # The loop's bounds and the loads are those of the allocation, so that they need not wait for the sequence's length.
-    for start in range(0, splits, SPLITS):
+    for start in range(0, used, SPLITS):
         rows = start + lanes
+        # Masked by the allocation, not by `used`, so that these loads need not wait for the sequence's length.
         held = rows < splits
         lse = tl.load(lse_ptr + head * splits + rows, mask=held, other=float("-inf"))
-        mid_mask = held[:, None] & (columns < D)
-        mid = tl.load(mid_ptr + (head * splits + rows[:, None]) * D + columns, mask=mid_mask, other=0.0)
+        mask = held[:, None] & (columns < D)
+        mid = tl.load(mid_ptr + (head * splits + rows[:, None]) * D + columns, mask=mask, other=0.0)
         lse = tl.where(rows < used, lse, float("-inf"))
-        mid = tl.where(rows[:, None] < used, mid, 0.0)  # unused splits may hold anything, NaN too
         larger = tl.maximum(maximum, tl.max(lse, axis=0))
         shrink, weights = tl.exp(maximum - larger), tl.exp(lse - larger)
         total = total * shrink + tl.sum(weights, axis=0)

@@ -1,8 +1,7 @@
-"""One Jacobi sweep in Triton: wide loads, and left and right neighbours taken from registers.
+"""One Jacobi sweep in Triton: a program walks down a strip of columns and keeps three rows in registers.
 
-A lane holds four neighbouring points, so two of their left and right neighbours out of three lie in the lane's own
-registers already; only the two outermost are loaded beside them. Rows above and below are full tiles again: they come
-from L1, as the tile's own rows do for its neighbours.
+Every row of the strip comes from memory once as the row below, and serves again as the row itself and as the row above.
+Only the left and the right neighbours are loaded beside it, one element off: from L1, where the row lies by then.
 """
 
 import torch
@@ -12,60 +11,54 @@ from tilebench_core import Case, Config, Kernel
 
 
 @triton.jit
-def rounded(x, dtype: tl.constexpr):
-    """fp32 rounded to `dtype` and back: two narrow numbers added in fp32 and rounded give the sum of their own type."""
-    return x.to(dtype).to(tl.float32)
-
-
-@triton.jit
-def sweep_kernel(x_ptr, out_ptr, rows, cols, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """One program, one [ROWS, 4·LANES] tile; x and out point to [rows, cols]."""
+def sweep_kernel(x_ptr, out_ptr, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """One program, ROWS rows of BLOCK columns; x and out point to [rows, cols]."""
     dtype: tl.constexpr = out_ptr.dtype.element_ty
-    row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS))[:, None]
-    quad = (tl.program_id(0) * LANES + tl.arange(0, LANES))[None, :] * 4
-    column = quad[:, :, None] + tl.arange(0, 4)[None, None, :]
-    line = row.to(tl.int64) * cols
-    points = line[:, :, None] + column
-    inside = (row < rows)[:, :, None] & (column < cols)
-    inner = inside & ((row > 0) & (row < rows - 1))[:, :, None] & (column > 0) & (column < cols - 1)
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    first = tl.program_id(1) * ROWS
+    inside = columns < cols
+    inner = (columns > 0) & (columns < cols - 1)
+    line = x_ptr + first.to(tl.int64) * cols + columns
+    target = out_ptr + first.to(tl.int64) * cols + columns
+    up = tl.load(line - cols, mask=inside & (first > 0), other=0).to(tl.float32)
+    centre = tl.load(line, mask=inside & (first < rows), other=0).to(tl.float32)
+    for step in tl.static_range(ROWS):
+        row = first + step
+        down = tl.load(line + cols, mask=inside & (row < rows - 1), other=0).to(tl.float32)
+        left = tl.load(line - 1, mask=inner & (row < rows), other=0).to(tl.float32)
+        right = tl.load(line + 1, mask=inner & (row < rows), other=0).to(tl.float32)
+        # Two narrow numbers added in fp32 and rounded give the sum of their own dtype.
+        total = (up + down).to(dtype).to(tl.float32)
+        total = (total + left).to(dtype).to(tl.float32)
+        total = (total + right).to(dtype).to(tl.float32)
+        is_inner = inner & (row > 0) & (row < rows - 1)
+        tl.store(target, tl.where(is_inner, 0.25 * total, centre).to(dtype), mask=inside & (row < rows))
+        up = centre
+        centre = down
+        line += cols
+        target += cols
 
-    centre = tl.load(x_ptr + points, mask=inside, other=0)
-    up = tl.load(x_ptr + points - cols, mask=inside & (row > 0)[:, :, None], other=0).to(tl.float32)
-    down = tl.load(x_ptr + points + cols, mask=inside & (row < rows - 1)[:, :, None], other=0).to(tl.float32)
-    before = tl.load(x_ptr + line + quad - 1, mask=(row < rows) & (quad > 0) & (quad <= cols), other=0)
-    after = tl.load(x_ptr + line + quad + 4, mask=(row < rows) & (quad + 4 < cols), other=0)
 
-    # [.., 4] -> four [..]: split takes a last axis of two, and the quad is two by two.
-    evens, odds = tl.split(centre.reshape(ROWS, LANES, 2, 2))
-    c0, c2 = tl.split(evens)
-    c1, c3 = tl.split(odds)
-    left = tl.join(tl.join(before, c1), tl.join(c0, c2)).reshape(ROWS, LANES, 4).to(tl.float32)
-    right = tl.join(tl.join(c1, c3), tl.join(c2, after)).reshape(ROWS, LANES, 4).to(tl.float32)
-
-    total = rounded(rounded(rounded(up + down, dtype) + left, dtype) + right, dtype)
-    tl.store(out_ptr + points, tl.where(inner, 0.25 * total, centre.to(tl.float32)).to(dtype), mask=inside)
-
-
-def run(input: torch.Tensor, rows: int, cols: int, *, ROWS: int, LANES: int, num_warps: int) -> torch.Tensor:
+def run(input: torch.Tensor, rows: int, cols: int, *, ROWS: int, BLOCK: int, num_warps: int) -> torch.Tensor:
     """Return the sweep of input [rows, cols] in its dtype."""
     out = torch.empty_like(input)
-    grid = (triton.cdiv(cols, 4 * LANES), triton.cdiv(rows, ROWS))
-    sweep_kernel[grid](input, out, rows, cols, ROWS=ROWS, LANES=LANES, num_warps=num_warps)
+    grid = (triton.cdiv(cols, BLOCK), triton.cdiv(rows, ROWS))
+    sweep_kernel[grid](input, out, rows, cols, ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps)
     return out
 
 
 def default(case: Case) -> Config:
-    # A warp reads 128 neighbouring points; a taller tile reads fewer rows twice, but leaves fewer programs.
-    return {"ROWS": 4 if case["rows"] <= 1024 else 8, "LANES": 64, "num_warps": 4}
+    # 16 bytes per thread and load. Longer strips re-read fewer rows (2 per strip) but leave fewer programs.
+    rows = 4 if case["rows"] <= 1024 else 8
+    return {"ROWS": rows, "BLOCK": 2048 // case.dtype_size, "num_warps": 4}
 
 
 def space(case: Case) -> list[Config]:
     return [
-        {"ROWS": rows, "LANES": lanes, "num_warps": warps}
+        {"ROWS": rows, "BLOCK": threads * width // case.dtype_size, "num_warps": threads // 32}
         for rows in (2, 4, 8, 16)
-        for lanes in (32, 64, 128)
-        for warps in (2, 4, 8)
-        if 32 * warps <= rows * lanes <= 512 * warps
+        for threads in (64, 128, 256)
+        for width in (8, 16, 32)
     ]
 
 

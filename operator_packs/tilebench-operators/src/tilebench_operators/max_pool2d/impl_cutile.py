@@ -89,8 +89,8 @@ def run(
 
 def default(case: Case) -> Config:
     # As many lanes as divide a row's quads with little waste; then planes until a thread holds two quads.
-    quads = -(-(case["W"] or case["H"]) // 4)
-    lanes = max((8, 16, 32), key=lambda lanes: (-(-(-quads // lanes)) * lanes, lanes))
+    quads = ct.cdiv(case["W"] or case["H"], 4)
+    lanes = max((8, 16, 32), key=lambda lanes: (-ct.cdiv(quads, lanes) * lanes, lanes))
     return {"PLANES": 256 // lanes, "ROWS": 1 if case["H"] <= 128 else 4, "LANES": lanes}
 
 

@@ -27,7 +27,7 @@ def bound_kernel(x, bounds, count, M: ct.Constant[int], GROUPS: ct.Constant[int]
     t = ct.load(x, (i, 0), (GROUPS, SIZE), padding_mode=NEG_INF, allow_tma=False)
     for _ in range(M - 1):
         t = ct.where(t == ct.max(t, 1, keepdims=True), -math.inf, t)
-    ct.store(bounds, (i,), ct.max(t, 1))
+    ct.store(bounds, (i,), ct.max(t, 1), allow_tma=False)
     if i == 0:
         ct.store(count, (0,), ct.zeros((1,), ct.int32))  # for the next launch
 

@@ -1,0 +1,1 @@
+"""An operator whose Triton kernels misbehave on purpose."""

@@ -18,12 +18,13 @@ def sweep_kernel(x_ptr, out_ptr, rows, cols, ROWS: tl.constexpr, BLOCK: tl.const
     first = tl.program_id(1) * ROWS
     inside = columns < cols
     inner = (columns > 0) & (columns < cols - 1)
+    top = first + tl.zeros([BLOCK], tl.int32)  # as a block: the interpreter wants masks of one shape
     line = x_ptr + first.to(tl.int64) * cols + columns
     target = out_ptr + first.to(tl.int64) * cols + columns
-    up = tl.load(line - cols, mask=inside & (first > 0), other=0).to(tl.float32)
-    centre = tl.load(line, mask=inside & (first < rows), other=0).to(tl.float32)
+    up = tl.load(line - cols, mask=inside & (top > 0), other=0).to(tl.float32)
+    centre = tl.load(line, mask=inside & (top < rows), other=0).to(tl.float32)
     for step in tl.static_range(ROWS):
-        row = first + step
+        row = top + step
         down = tl.load(line + cols, mask=inside & (row < rows - 1), other=0).to(tl.float32)
         left = tl.load(line - 1, mask=inner & (row < rows), other=0).to(tl.float32)
         right = tl.load(line + 1, mask=inner & (row < rows), other=0).to(tl.float32)

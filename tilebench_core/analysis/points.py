@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilebench_core.outcomes import Outcome
 from tilebench_core.records import Record
@@ -20,8 +20,7 @@ from tilebench_core.records import Record
 __all__ = ["Contestant", "Point", "View", "case_key", "geomean", "is_valid", "ratio", "view_of"]
 
 
-@dataclass(frozen=True, order=True)
-class Contestant:
+class Contestant(NamedTuple):
     """Who is compared. `provider` is empty unless several providers ship a kernel for the same operator and backend."""
 
     backend: str
@@ -134,22 +133,23 @@ def case_key(record: Record) -> str:
 
 def is_valid(record: Record) -> bool:
     """True where the record's latency may enter a ratio or a mean."""
-    return (
-        record.outcome is Outcome.PASSED
-        and record.median_us is not None
-        and record.median_us > 0
-        and math.isfinite(record.median_us)
-        and not record.interpreted
-    )
+    time = record.median_us
+    return record.outcome is Outcome.PASSED and time is not None and 0 < time < math.inf and not record.interpreted
 
 
 def ratio(slow: Record | None, fast: Record | None) -> float | None:
     """How many times faster `fast` is than `slow`; None unless both are valid, of one precision and timed alike."""
     if slow is None or fast is None or not (is_valid(slow) and is_valid(fast)):
         return None
-    for name in ("precision", "graph", "clock", "cache", "device"):
-        if getattr(slow, name) != getattr(fast, name):
-            return None
+    alike = (
+        slow.precision == fast.precision
+        and slow.graph == fast.graph
+        and slow.clock == fast.clock
+        and slow.cache == fast.cache
+        and slow.device == fast.device
+    )
+    if not alike:
+        return None
     return slow.median_us / fast.median_us  # type: ignore[operator]  # both are valid: their medians are numbers
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Group:
         """The condition in words."""
         return " · ".join(filter(None, [self.device or "unknown device", self.clock, f"{self.cache} cache"]))
 
-    @property
+    @cached_property
     def best_of_backend(self) -> tuple[Contestant, ...]:
         """One contestant per backend: tuned where it was tuned, else default."""
         tuned = {(who.backend, who.provider) for who in self.contestants if who.mode == "tuned"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +30,17 @@ def records_frame(view: View, records: Iterable[Record]) -> pd.DataFrame:
         for record in point.valid.values():
             speedups[id(record)] = ratio(point.valid.get(BASELINE), record)
     names = [field.name for field in dataclasses.fields(Record) if field.name not in _LEFT_OUT]
-    rows = []
-    for record in records:
-        row: dict[str, Any] = {name: _flat(getattr(record, name)) for name in names}
-        row["samples"] = len(record.samples_us) if record.samples_us else None
-        row["gbps"], row["tflops"] = record.gbps, record.tflops
-        row["utilisation"], row["speedup"] = record.utilisation, speedups.get(id(record))
-        rows.append(row)
-    return pd.DataFrame(rows)
+    records = list(records)
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        values = [getattr(record, name) for record in records]
+        flat = all(isinstance(value, (str, int, float, type(None))) and not isinstance(value, Enum) for value in values)
+        columns[name] = values if flat else [_flat(value) for value in values]
+    columns["samples"] = [len(record.samples_us) if record.samples_us else None for record in records]
+    for name in ("gbps", "tflops", "utilisation"):
+        columns[name] = [getattr(record, name) for record in records]
+    columns["speedup"] = [speedups.get(id(record)) for record in records]
+    return pd.DataFrame(columns)
 
 
 def _flat(value: Any) -> Any:

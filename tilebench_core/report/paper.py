@@ -3,61 +3,88 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilebench_core.figures.draw import STYLE
-from tilebench_core.report.content import Content, Group
+from tilebench_core.figures.palette import looks
+from tilebench_core.report.content import Content
 from tilebench_core.report.values import VALUES, Rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PAPER_FORMATS", "paper_figures"]
+__all__ = ["PAPER_FORMATS", "PaperFigure", "figures_beside", "paper_figures", "planned_figures"]
 
 PAPER_FORMATS = ("pdf", "svg", "png")
 _CATEGORY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C510A")
 
 
+@dataclass(frozen=True)
+class PaperFigure:
+    """One figure to draw: its rows, with a heading, and where it goes."""
+
+    name: str
+    rows: Rows
+    colours: dict[str, str]
+    folder: Path
+
+    def write(self, formats: Sequence[str]) -> list[Path]:
+        """Draw it in every format, and write its values beside it."""
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        paths = [self.folder / f"{self.name}.{form}" for form in formats]
+        with mpl.rc_context(STYLE):
+            canvas = Figure(figsize=(6.6, 4.2))
+            FigureCanvasAgg(canvas)
+            _DRAW[self.name](canvas, [dict(zip(self.rows[0], row, strict=True)) for row in self.rows[1:]], self.colours)
+            for path, form in zip(paths, formats, strict=True):
+                canvas.savefig(path, format=form, dpi=150)
+        with (self.folder / f"{self.name}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(self.rows)
+        return [*paths, self.folder / f"{self.name}.csv"]
+
+
+def planned_figures(content: Content, folder: Path) -> list[PaperFigure]:
+    """Every figure that the records allow; a folder per condition where there are several."""
+    planned = []
+    for group in content.groups:
+        name = "-".join(filter(None, [group.device, group.clock, group.cache])).replace(" ", "-").replace("/", "-")
+        target = folder / name if len(content.groups) > 1 else folder
+        colours = {who.label: look.colour for who, look in looks(group.view.contestants).items()}
+        for figure, values in VALUES.items():
+            rows = values(group)
+            if len(rows) > 1:
+                planned.append(PaperFigure(figure, rows, colours, target))
+    return planned
+
+
 def paper_figures(content: Content, folder: Path, formats: Sequence[str] = PAPER_FORMATS) -> list[Path]:
-    """Write every figure that the records allow to `folder`; a folder per condition where there are several."""
-    import matplotlib as mpl
-
-    written = []
-    with mpl.rc_context(STYLE):
-        for group in content.groups:
-            name = "-".join(filter(None, [group.device, group.clock, group.cache])).replace(" ", "-").replace("/", "-")
-            target = folder / name if len(content.groups) > 1 else folder
-            for figure, values in VALUES.items():
-                rows = values(group)
-                if len(rows) > 1:
-                    target.mkdir(parents=True, exist_ok=True)
-                    written += _write(figure, rows, group, target, formats)
-    return written
+    """Draw every figure that the records allow in this process."""
+    return [path for figure in planned_figures(content, folder) for path in figure.write(formats)]
 
 
-def _write(name: str, rows: Rows, group: Group, folder: Path, formats: Sequence[str]) -> list[Path]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    canvas = Figure(figsize=(6.6, 4.2))
-    FigureCanvasAgg(canvas)
-    _DRAW[name](canvas, [dict(zip(rows[0], row, strict=True)) for row in rows[1:]], _colours(group))
-    paths = []
-    for form in formats:
-        canvas.savefig(folder / f"{name}.{form}", format=form, dpi=150)
-        paths.append(folder / f"{name}.{form}")
-    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-    return [*paths, folder / f"{name}.csv"]
-
-
-def _colours(group: Group) -> dict[str, str]:
-    from tilebench_core.figures.palette import looks
-
-    return {who.label: look.colour for who, look in looks(group.view.contestants).items()}
+@contextmanager
+def figures_beside(content: Content, folder: Path, formats: Sequence[str]) -> Iterator[Callable[[], list[Path]]]:
+    """Draw the figures in processes of their own while the caller goes on; what is yielded waits for their paths."""
+    figures = planned_figures(content, folder)
+    if len(figures) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        yield lambda: [path for figure in figures for path in figure.write(formats)]
+        return
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(figures)), context) as pool:
+        waiting = [pool.submit(figure.write, formats) for figure in figures]
+        yield lambda: [path for future in waiting for path in future.result()]
 
 
 def _categories(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from synthetic import GPU, Shape, old_line, operator_name, synthetic_records, tr
 from tilebench_core.analysis import Contestant, Peaks, duels, geomean, load_results, mean_of, ratio, standings, view_of
 from tilebench_core.errors import RequestError
 from tilebench_core.outcomes import Outcome
-from tilebench_core.report.frames import records_frame, write_csv
+from tilebench_core.report.frames import records_columns, write_csv
 
 CONDITION = (GPU, "cupti", "cold")
 PEAKS = Peaks(bandwidth_gbps=4000.0, launch_floor_us={"torch": 0.6, "triton": 0.6, "cutile": 0.7})
@@ -33,7 +33,7 @@ def records():
 def frame(records, tmp_path_factory) -> pd.DataFrame:
     """The valid records of one GPU, read back from the CSV: all that the independent computation uses."""
     path = tmp_path_factory.mktemp("csv") / "records.csv"
-    write_csv(records_frame(view_of(records), records), path)
+    write_csv(records_columns(view_of(records), records), path)
     table = pd.read_csv(path)
     table = table[(table.device == GPU) & (table.outcome == "PASSED") & (table.median_us > 0)].copy()
     table["who"] = table.backend + table["mode"].map({"default": "", "tuned": " (tuned)"})
@@ -190,3 +190,44 @@ def test_an_operator_without_a_common_case_is_in_no_common_mean(records, rows):
     view = view_of(records).under(*CONDITION)
     assert operator_name(1) in {point.operator for point in view.points}
     assert operator_name(1) not in dict(rows["torch"].speedup_common.by_operator)  # one backend has no kernel for it
+
+
+def test_utilisation_of_the_datasheet_agrees_with_pandas(frame, records):
+    """All is bound by memory or by a peak; both are held against the datasheet's rate."""
+    printed = Peaks(bandwidth_gbps=5000.0, matrix_tflops={"fp16": 900.0, "fp32": 900.0}, source="datasheet")
+    measured = {"fp16": 600.0, "fp32": 600.0}
+    peaks = Peaks(bandwidth_gbps=4000.0, matrix_tflops=measured, source="measured", datasheet=printed)
+    view = view_of(records).under(*CONDITION)
+    rows = {row.contestant.label: row for row in standings(view, view.contestants, peaks)}
+    mine = frame[frame.who == "triton"]
+    limit = np.maximum(mine.bytes / 5000 / 1e3, mine.flops.where(mine.category == "matmul", 0) / 900 / 1e6)
+    expected = by_operator(limit / mine.median_us, mine.operator)
+    assert rows["triton"].utilisation_datasheet.value == pytest.approx(expected, rel=1e-4)
+    assert rows["triton"].utilisation_datasheet.value < rows["triton"].utilisation.value
+    view_without = standings(view, view.contestants, PEAKS)
+    assert all(row.utilisation_datasheet.value is None for row in view_without)
+
+
+def test_infinite_and_absent_ratios_change_no_mean(records):
+    """A latency of nothing would make an infinite speedup: the aggregates are those without the record."""
+    view = view_of(records).under(*CONDITION)
+    first = next(r for r in records if r.backend == "triton" and r.outcome is Outcome.PASSED and r.device == GPU)
+    bad = [replace(first, median_us=value, trial_id=f"bad{value}", params={"rows": 7}) for value in (0.0, math.inf)]
+    again = view_of([*records, *bad]).under(*CONDITION)
+    for before, after in zip(
+        standings(view, view.contestants, PEAKS), standings(again, again.contestants, PEAKS), strict=True
+    ):
+        assert (after.speedup, after.utilisation) == (before.speedup, before.utilisation)
+
+
+def test_an_older_schema_has_the_same_aggregates(records, tmp_path: Path):
+    """All that a file may hold at once, written as version 0: failures, ties, two GPUs, zero work."""
+    folder = write_campaign(tmp_path / "old", [])
+    (folder / "records.jsonl").write_text("".join(old_line(record) + "\n" for record in records))
+    old, new = (view_of(found).under(*CONDITION) for found in (load_results(folder).records, records))
+    for before, after in zip(
+        standings(old, old.contestants, PEAKS), standings(new, new.contestants, PEAKS), strict=True
+    ):
+        assert before.speedup.value == pytest.approx(after.speedup.value, rel=1e-9)
+        assert before.speedup_common == after.speedup_common
+        assert before.utilisation == after.utilisation

@@ -127,6 +127,27 @@ def test_what_the_baseline_never_timed_cannot_be_lost_and_new_series_are_counted
 def test_two_gpus_in_one_campaign_are_compared_each_with_itself():
     both = synthetic_records(SHAPE) + synthetic_records(replace(SHAPE, device="NVIDIA A100", seed=2))
     assert set(compare(campaign(both, "a"), campaign(both)).counts) == {Verdict.SAME}
+    other = synthetic_records(replace(SHAPE, device="NVIDIA A100", seed=2, slower=("reduction_01", "triton", 1.3)))
+    for after in (synthetic_records(SHAPE) + other, other + synthetic_records(SHAPE)):
+        found = compare(campaign(both, "a"), campaign(after))
+        assert found.counts[Verdict.SAME] == 8  # the one that is not is slower on one of two GPUs
+        assert verdicts(found)["reduction_01 · fp16 · triton"] is Verdict.SLOWER
+    gone = compare(campaign(both, "a"), campaign(synthetic_records(SHAPE)))
+    assert set(gone.counts) == {Verdict.MISSING}
+    assert gone.exit_status == 1
+
+
+def test_the_command_tells_by_its_exit_status(tmp_path: Path, capsys):
+    from tilebench_core import cli
+
+    before = write_campaign(tmp_path / "before", synthetic_records(SHAPE))
+    slower = synthetic_records(replace(SHAPE, slower=("reduction_01", "triton", 1.05)))
+    after = write_campaign(tmp_path / "after", slower)
+    other = write_campaign(tmp_path / "other", synthetic_records(replace(SHAPE, device="NVIDIA A100")))
+    lost = write_campaign(tmp_path / "lost", synthetic_records(SHAPE)[1:])
+    ends = [cli.main(["compare", str(before), str(after)]) for after in (before, after, lost, other)]
+    assert ends == [0, 1, 1, 2]
+    assert capsys.readouterr().out.count("## TileBench: ") == 4
 
 
 def test_the_direct_bootstrap_of_a_median_agrees_with_resampling():

@@ -5,6 +5,11 @@ from __future__ import annotations
 import argparse
 import csv
 import re
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,10 +19,12 @@ from rich.console import Console
 from synthetic import GPU, Shape, synthetic_records, troubled_records, write_campaign
 
 from tilebench_core.errors import RequestError
+from tilebench_core.outcomes import Outcome
 from tilebench_core.report import FORMATS, write_report
 from tilebench_core.report.chart import sparkline
 from tilebench_core.report.command import report_command
 from tilebench_core.report.content import content_of
+from tilebench_core.report.markdown import markdown_report
 from tilebench_core.report.page import _ranges
 from tilebench_core.report.terminal import print_report
 
@@ -173,3 +180,76 @@ def test_small_things():
     assert _ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
     assert sparkline([1.0], "#000") == ""
     assert sparkline([1.0, 2.0, 0.5], "#000").count(",") == 3
+
+
+def test_a_wrong_edge_case_is_a_failure_though_it_has_no_time(tmp_path: Path):
+    records = synthetic_records(Shape(operators=1, trouble=False))
+    first = records[0]
+    bad = replace(
+        first, trial_id="edge", case_kind="edge", outcome=Outcome.WRONG, reason="aliases its input", median_us=None,
+        samples_us=None,
+    )  # fmt: skip
+    content = content_of([write_campaign(tmp_path / "c", [*records, bad])])
+    (trouble,) = content.failures
+    assert trouble.first.startswith("edge case ")
+
+
+def test_a_report_says_whose_ceilings_it_uses(tmp_path: Path):
+    records = synthetic_records(Shape(operators=1))
+
+    def notes(**peaks: object) -> str:
+        folder = write_campaign(tmp_path / str(peaks.get("source", "none")), records, peaks=peaks)
+        return " ".join(content_of([folder]).notes)
+
+    measured = notes(source="measured", bandwidth_gbps=4000.0, datasheet={"bandwidth_gbps": 5000.0})
+    assert "against measured ceilings (4,000 GB/s and its peaks; the datasheet's 5,000 GB/s apart)" in measured
+    assert "against the datasheet (8,000 GB/s" in notes(source="datasheet", bandwidth_gbps=8000.0)
+    assert "does not know its ceilings" in notes()
+
+
+def test_the_datasheet_of_a_known_device_stands_beside_what_was_measured(campaign):
+    (group,) = [group for group in content_of([campaign]).groups if group.device == GPU]
+    assert group.peaks.datasheet.bandwidth_gbps == 4800.0  # conf/device/nvidia_h200.yaml
+    assert "of the datasheet" in markdown_report(content_of([campaign]))
+
+
+def test_figures_are_drawn_beside_the_rest_in_the_formats_asked_for(tmp_path: Path):
+    folder = write_campaign(tmp_path / "c", synthetic_records(Shape(operators=2, dtypes=("fp16",), cases=3, samples=3)))
+    written = write_report([folder], tmp_path / "out", ["md", "figures"], ["png", "pdf"])
+    endings = {path.suffix for path in written if path.parent.name == "figures"}
+    assert endings == {".png", ".pdf", ".csv"}
+    assert all(path.stat().st_size > 0 for path in written)
+    with pytest.raises(RequestError, match="expected some of pdf, svg, png"):
+        report_command(argparse.ArgumentParser(), [str(folder), "--figure-formats", "pngg"])
+
+
+def test_a_report_over_17600_records_is_quick_small_and_lean(tmp_path: Path):
+    """Ten seconds and 1 GB on an idle machine of two cores; here its CPU time, since others may be at work."""
+    shape = Shape(
+        operators=44, cases=20, backends=("torch", "torch_compile", "triton", "cutile", "tilelang", "helion"),
+        samples=20, spread=0.2,
+    )  # fmt: skip
+    records = synthetic_records(shape)
+    assert len(records) == 17_600
+    folder = write_campaign(tmp_path / "large", records)
+    del records
+    argv = [sys.executable, "-m", "tilebench_core.cli", "report", str(folder)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(argv, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 20  # two cores for ten seconds
+    assert after.ru_maxrss < 1_000_000  # KB
+    assert (folder / "report/report.html").stat().st_size < 10_000_000
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_the_page_opens_without_a_console_error(written, tmp_path: Path):
+    argv = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+        f"--user-data-dir={tmp_path}", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=2000", "--dump-dom",
+        written["report.html"].resolve().as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert "find an operator" in done.stdout
+    assert "CONSOLE" not in done.stderr

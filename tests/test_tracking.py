@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import multiprocessing
@@ -22,8 +23,10 @@ from synthetic import Shape, synthetic_records, troubled_records, write_campaign
 
 from tilebench_core.analysis import Results, load_results
 from tilebench_core.errors import ConfigError, RequestError
+from tilebench_core.report.command import report_command
 from tilebench_core.tracking import (
     TrackingOptions,
+    known_stores,
     page_url,
     results_store,
     server_command,
@@ -36,17 +39,74 @@ from tilebench_core.tracking.series import MAX_PARAM, campaign_series, clip
 SMALL = Shape(operators=2, dtypes=("fp16",), cases=3, samples=5)
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database with its tables: creating them takes longer than every test here."""
-    folder = tmp_path_factory.mktemp("template")
-    assert sync_campaign(write_campaign(folder / "seed", synthetic_records(SMALL)[:1])).complete
-    return folder / "mlflow.db"
+FORK = multiprocessing.get_context("fork")
+
+
+def _sync_one(folder: str, uri: str) -> None:
+    result = sync_campaign(Path(folder), TrackingOptions(uri=uri))
+    assert result.complete, result.message
+
+
+@pytest.fixture(scope="module", autouse=True)
+def booting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A real MLflow server, as `tilebench ui` starts it: it boots while the tests that need none run."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("served")
+    process = subprocess.Popen(
+        server_command(results_store(folder), port=port),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+    )
+    try:
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.fixture
-def results(tmp_path: Path, template: Path) -> Path:
-    (tmp_path / "mlflow.db").write_bytes(template.read_bytes())
+def server(booting) -> tuple[str, subprocess.Popen[bytes]]:
+    """The server, once it answers."""
+    for _ in range(900):
+        try:
+            urllib.request.urlopen(f"{booting[0]}/health", timeout=1).close()
+            break
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    return booting
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrackingOptions, list[int | None]]:
+    """A new database into which eight processes wrote at once, and how they ended; two of them shared a campaign."""
+    import mlflow.tracking  # noqa: F401  # once, instead of in each of the eight
+
+    folder = tmp_path_factory.mktemp("shared")
+    shape = Shape(operators=1, dtypes=("fp16",), cases=2, samples=3, backends=("torch", "triton"), trouble=False)
+    folders = [write_campaign(folder / f"c{i % 7}", synthetic_records(shape)) for i in range(8)]
+    options = results_store(folder)
+    writers = [FORK.Process(target=_sync_one, args=(str(campaign), options.uri)) for campaign in folders]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    return options, [writer.exitcode for writer in writers]
+
+
+@pytest.fixture(scope="module")
+def template(shared) -> bytes:
+    """An MLflow database with its tables: creating them takes longer than every test here."""
+    return shared[0].database.read_bytes()
+
+
+@pytest.fixture
+def results(tmp_path: Path, template: bytes) -> Path:
+    (tmp_path / "mlflow.db").write_bytes(template)
     return tmp_path
 
 
@@ -174,45 +234,35 @@ def test_a_long_text_is_cut_with_its_digest():
     assert "10000 characters" in cut
 
 
-def _sync_one(folder: str, uri: str) -> None:
-    result = sync_campaign(Path(folder), TrackingOptions(uri=uri))
-    assert result.complete, result.message
-
-
-def test_eight_writers_at_once_lose_nothing(tmp_path: Path):
-    shape = Shape(operators=1, dtypes=("fp16",), cases=2, samples=3, backends=("torch", "triton"), trouble=False)
-    folders = [
-        write_campaign(tmp_path / f"c{i % 7}", synthetic_records(shape)) for i in range(8)
-    ]  # two share a campaign
-    options = results_store(tmp_path)
-    fresh = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "fork")
-    writers = [fresh.Process(target=_sync_one, args=(str(folder), options.uri)) for folder in folders]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(120)
-    assert [writer.exitcode for writer in writers] == [0] * 8
+def test_eight_writers_at_once_lose_nothing(shared):
+    options, ends = shared
+    assert ends == [0] * 8
     runs = runs_of(options)
     assert len(runs) == 7 * (1 + 3)
     assert {run.info.status for run in runs} == {"FINISHED"}
 
 
+def _sync_and_die(folder: Path) -> None:
+    from tilebench_core.tracking.store import Store
+
+    log, count = Store.log, [0]
+
+    def die(*args):
+        count[0] += 1
+        log(*args)
+        if count[0] == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Store.log = die
+    sync_campaign(folder, store_of(folder.parent))
+
+
 def test_a_sync_that_was_killed_leaves_nothing_running_after_the_next(results: Path):
     folder, options = write_campaign(results / "c1", synthetic_records(SMALL)), store_of(results)
-    code = (
-        "import os, sys; from pathlib import Path\n"
-        "from tilebench_core.tracking import TrackingOptions, page_url, results_store, sync_campaign\n"
-        "from tilebench_core.tracking.store import Store\n"
-        "log, count = Store.log, [0]\n"
-        "def die(*args):\n"
-        "    count[0] += 1\n"
-        "    log(*args)\n"
-        "    if count[0] == 4: os.kill(os.getpid(), 9)\n"
-        "Store.log = die\n"
-        "folder = Path(sys.argv[1])\n"
-        "sync_campaign(folder, results_store(folder.parent, TrackingOptions(experiment='test')))\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code, str(folder)]).returncode == -signal.SIGKILL
+    victim = FORK.Process(target=_sync_and_die, args=(folder,))
+    victim.start()
+    victim.join(60)
+    assert victim.exitcode == -signal.SIGKILL
     assert "RUNNING" in {run.info.status for run in runs_of(options)}
     result = sync_campaign(folder, options)
     assert (result.sent, result.unchanged) == (7, 3)
@@ -298,34 +348,6 @@ def test_a_dead_server_costs_seconds_and_no_record(tmp_path: Path):
     assert "refused" in result.message
 
 
-@pytest.fixture
-def server(results: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A real MLflow server, as `tilebench ui` starts it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    argv = ui_command(results, port=port)
-    process = subprocess.Popen(
-        argv,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-    )
-    try:
-        for _ in range(900):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
-                break
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}", process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 def test_a_real_server_takes_a_campaign_and_may_die_in_the_middle(server, tmp_path: Path, monkeypatch):
     from tilebench_core.tracking.store import Store
 
@@ -352,3 +374,41 @@ def test_a_real_server_takes_a_campaign_and_may_die_in_the_middle(server, tmp_pa
     result = sync_campaign(other, options)
     assert (result.sent, len(result.unsent)) == (2, 8)
     assert "tilebench sync" in result.message
+
+
+def test_a_report_reaches_the_campaigns_run_and_its_tables_only_once(results: Path):
+    folder, options = write_campaign(results / "c1", synthetic_records(SMALL)), store_of(results)
+    run_id = sync_campaign(folder, options).run_id
+    assert report_command(argparse.ArgumentParser(), [str(folder), "--formats", "csv,html,figures", "--sync"]) == 0
+    client = client_of(options)
+    assert {f.path for f in client.list_artifacts(run_id, "report")} >= {"report/records.csv", "report/report.html"}
+    figures = {f.path for f in client.list_artifacts(run_id, "report/figures")}
+    assert {"report/figures/speedup_boxes.svg", "report/figures/speedup_boxes.csv"} <= figures
+    assert client.get_run(run_id).info.status == "FINISHED"
+    assert len(runs_of(options)) == 1 + 10  # the series were there already
+    (store,) = known_stores(folder)
+    assert (store.uri, store.experiment) == (options.uri, "test")
+
+
+def test_a_campaign_that_was_never_sent_goes_to_the_store_beside_it(tmp_path: Path):
+    assert known_stores(tmp_path / "c1") == [results_store(tmp_path)]
+    folder = write_campaign(tmp_path / "c1", synthetic_records(SMALL))
+    with pytest.raises(RequestError, match="leave out --out"):
+        report_command(argparse.ArgumentParser(), [str(folder), "--sync", "--out", str(tmp_path / "x")])
+
+
+def test_the_run_table_sorts_by_every_summary(tmp_path: Path):
+    folder = write_campaign(tmp_path / "c1", synthetic_records(SMALL))
+    tuned = [s for s in campaign_series_of(folder) if s.tags["mode"] == "tuned"]
+    wanted = {"geomean_latency_us", "geomean_speedup", "geomean_utilisation", "tuning_gain", "pass_rate"}
+    assert tuned
+    assert all(wanted <= set(series.summary) for series in tuned)
+
+
+def test_the_page_says_where_the_run_table_is(results: Path, monkeypatch, capsys):
+    from tilebench_core import cli
+
+    sync_campaign(write_campaign(results / "c1", synthetic_records(SMALL)[:1]))
+    monkeypatch.setattr(subprocess, "call", lambda argv: 0)
+    assert cli.main(["ui", "--results-dir", str(results), "--port", "5001"]) == 0
+    assert "http://127.0.0.1:5001/#/experiments/1/runs?viewStateShareKey=tilebench" in capsys.readouterr().out

@@ -179,11 +179,7 @@ def _by_series(campaign: Results, by_device: bool) -> dict[tuple[str, str, str, 
         if record.case_kind == "grid":
             operator, dtype, backend, provider, mode = record.series
             device = record.device or campaign.device
-            key = (
-                f"{case_key(record)} {device}"
-                if len({r.device for r in campaign.records[:1]}) > 1
-                else case_key(record)
-            )
+            key = f"{case_key(record)} {device}" if by_device else case_key(record)
             found[operator, dtype, backend, provider.split(" ")[0], mode][key] = record
     return {series: records for series, records in found.items() if any(map(is_valid, records.values()))}
 

@@ -26,7 +26,7 @@ from tilebench_core.timing import Clock, clock_named, summarise
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["measure_ceilings", "peaks_command"]
+__all__ = ["datasheet_of", "measure_ceilings", "peaks_command"]
 
 _REPEAT = 20
 
@@ -156,6 +156,14 @@ def measure_ceilings(device: Device, registry: Registry) -> Ceilings:
     )
 
 
+def datasheet_of(ceilings: dict[str, Any]) -> dict[str, Any]:
+    """What a file says of the datasheet: its own block, or all of it where it has not been measured yet."""
+    if ceilings.get("source") != "datasheet":
+        return dict(ceilings.get("datasheet") or {})
+    kept = {name: ceilings.get(name) for name in ("bandwidth_gbps", "matrix_tflops", "vector_tflops")}
+    return {name: value for name, value in kept.items() if value} | {"source": ceilings["details"]["datasheet"]}
+
+
 def peaks_command(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """`tilebench peaks`."""
     parser.add_argument("--device", default="auto", help="auto or cuda:N")
@@ -171,7 +179,7 @@ def peaks_command(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = device.uuid
     path = wanted.output or conf_dir() / "device" / f"{device_slug(device.name)}.yaml"
     known = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    datasheet = (known.get("ceilings") or {}).get("datasheet", {})
+    datasheet = datasheet_of(known.get("ceilings") or {})
     ceilings = measure_ceilings(device, installed())
     document: dict[str, Any] = {
         "name": "cuda:0",

@@ -213,7 +213,7 @@ class RecordReader:
             raise RequestError(f"{self.path}: no such file; expected the records of a campaign")
         import gzip
 
-        opened = gzip.open(self.path, "rb") if self.path.suffix == ".gz" else self.path.open("rb")
+        opened = gzip.open(self.path) if self.path.suffix == ".gz" else self.path.open("rb")  # noqa: SIM115 (closed below)
         with opened as lines:
             for number, line in enumerate(lines, 1):
                 if not line.strip():

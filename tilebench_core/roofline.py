@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tilebench_core.errors import ConfigError
 from tilebench_core.operator_config import load_yaml
 
-__all__ = ["Ceilings", "ceilings_for", "device_slug", "roofline_us"]
+__all__ = ["Ceilings", "ceilings_for", "device_slug", "matrix_rate", "roofline_us"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,11 @@ def ceilings_for(device_name: str, folder: Path) -> Ceilings | None:
     return found
 
 
+def matrix_rate(rates: Mapping[str, float], precision: str) -> float | None:
+    """The matrix rate of a precision class. Exact products are products of integers: their rate is that of int8."""
+    return rates.get("int8" if precision == "exact" else precision)
+
+
 def roofline_us(flops: float, bytes_moved: float, mode: str, precision: str, ceilings: Ceilings | None) -> float | None:
     """The roofline time in microseconds, or None where a ceiling that it needs is unknown."""
     if ceilings is None:
@@ -67,5 +72,5 @@ def roofline_us(flops: float, bytes_moved: float, mode: str, precision: str, cei
     memory_us = bytes_moved / ceilings.bandwidth_gbps / 1e3
     if flops == 0:
         return memory_us
-    peak = ceilings.matrix_tflops.get(precision) if mode == "matrix" else ceilings.vector_tflops
+    peak = matrix_rate(ceilings.matrix_tflops, precision) if mode == "matrix" else ceilings.vector_tflops
     return None if peak is None else max(memory_us, flops / peak / 1e6)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tilebench_core.outcomes import Outcome
 from tilebench_core.records import Record
 
-__all__ = ["Contestant", "Point", "View", "case_key", "geomean", "is_valid", "ratio", "view_of"]
+__all__ = ["Contestant", "Point", "View", "case_key", "geomean", "is_valid", "ratio", "valid_ratio", "view_of"]
 
 
 class Contestant(NamedTuple):
@@ -139,7 +139,12 @@ def is_valid(record: Record) -> bool:
 
 def ratio(slow: Record | None, fast: Record | None) -> float | None:
     """How many times faster `fast` is than `slow`; None unless both are valid, of one precision and timed alike."""
-    if slow is None or fast is None or not (is_valid(slow) and is_valid(fast)):
+    return valid_ratio(slow, fast) if slow and fast and is_valid(slow) and is_valid(fast) else None
+
+
+def valid_ratio(slow: Record | None, fast: Record | None) -> float | None:
+    """The ratio of two records that are known to be valid, as those of a point are."""
+    if slow is None or fast is None:
         return None
     alike = (
         slow.precision == fast.precision

@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tilebench_core.analysis.points import Contestant, Point, View, geomean, ratio
+from tilebench_core.analysis.points import Contestant, Point, View, geomean, valid_ratio
 from tilebench_core.analysis.results import Peaks
 from tilebench_core.outcomes import Outcome
 from tilebench_core.records import Record
 
 __all__ = [
-    "BASELINE", "GOOD_UTILISATION", "Mean", "Standing", "attainable", "largest", "mean_of", "pass_rate", "speedup",
+    "BASELINE", "GOOD_UTILISATION", "Mean", "Standing", "attainable", "datasheet_utilisation", "largest", "mean_of", "pass_rate",
+    "speedup",
     "standings", "tuning_gain", "utilisation",
 ]  # fmt: skip
 
@@ -48,6 +49,7 @@ class Standing:
     tuning_gain: Mean
     utilisation: Mean
     utilisation_largest: Mean
+    utilisation_datasheet: Mean
     attainable: Mean
     attainable_largest: Mean
     good_share: float | None
@@ -70,19 +72,27 @@ def mean_of(pairs: Iterable[tuple[str, float | None]]) -> Mean:
 
 def speedup(point: Point, who: Contestant, baseline: Contestant = BASELINE) -> float | None:
     """Baseline's latency over the contestant's, where the two may be put in a ratio."""
-    return ratio(point.valid.get(baseline), point.valid.get(who))
+    return valid_ratio(point.valid.get(baseline), point.valid.get(who))
 
 
 def tuning_gain(point: Point, who: Contestant) -> float | None:
     """Latency of the default configuration over that of the tuned one; None for a contestant that is not tuned."""
     if who.mode != "tuned":
         return None
-    return ratio(point.valid.get(Contestant(who.backend, "default", who.provider)), point.valid.get(who))
+    return valid_ratio(point.valid.get(Contestant(who.backend, "default", who.provider)), point.valid.get(who))
 
 
 def utilisation(record: Record | None) -> float | None:
     """Roofline time over measured time, never clipped; None where the ceilings or the work are unknown."""
     return record.utilisation if record else None
+
+
+def datasheet_utilisation(record: Record | None, peaks: Peaks) -> float | None:
+    """Utilisation against the datasheet's ceilings, where the record's own is against measured ones."""
+    if record is None or not record.median_us or peaks.datasheet is None:
+        return None
+    limit_us = peaks.datasheet_us(record)
+    return limit_us / record.median_us if limit_us else None
 
 
 def attainable(record: Record | None, peaks: Peaks) -> float | None:
@@ -155,6 +165,7 @@ def _standing(
         tuning_gain=mean(points, lambda p: tuning_gain(p, who)),
         utilisation=used,
         utilisation_largest=used_largest,
+        utilisation_datasheet=mean(points, lambda p: datasheet_utilisation(p.valid.get(who), peaks)),
         attainable=mean(points, lambda p: attainable(p.valid.get(who), peaks)),
         attainable_largest=mean(at_largest, lambda p: attainable(p.valid.get(who), peaks)),
         good_share=_good(used),

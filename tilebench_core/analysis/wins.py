@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilebench_core.analysis.points import Contestant, View, ratio
+from tilebench_core.analysis.points import Contestant, View, valid_ratio
 
 __all__ = ["Duel", "duels"]
 
@@ -37,7 +37,7 @@ def duels(
         for second in contestants[index + 1 :]:
             counts = [0, 0, 0]
             for point in view.points:
-                faster = ratio(point.valid.get(second), point.valid.get(first))
+                faster = valid_ratio(point.valid.get(second), point.valid.get(first))
                 if faster is not None:
                     log = math.log(faster)
                     counts[0 if log > limit else 2 if log < -limit else 1] += 1

@@ -37,7 +37,9 @@ def standing_table(title: str, rows: Sequence[Standing]) -> Table:
     gains = any(row.tuning_gain.value for row in rows)
     head = ["Backend", "Speedup, common cases", "Speedup, own cases"]
     head += ["Tuning gain"] if gains else []
+    printed = any(row.utilisation_datasheet.value for row in rows)
     head += ["Utilisation", "at the largest case"]
+    head += ["of the datasheet"] if printed else []
     head += ["Of attainable", "at the largest"] if floors else []
     head += ["Operators ≥ 80 %", "Passed"]
     cells = []
@@ -45,6 +47,7 @@ def standing_table(title: str, rows: Sequence[Standing]) -> Table:
         line = [row.contestant.label, times(row.speedup_common), times(row.speedup)]
         line += [times(row.tuning_gain)] if gains else []
         line += [share(row.utilisation.value), share(row.utilisation_largest.value)]
+        line += [share(row.utilisation_datasheet.value)] if printed else []
         line += [share(row.attainable.value), share(row.attainable_largest.value)] if floors else []
         good = f"{share(row.good_share)} of {row.utilisation.operators}" if row.utilisation.operators else "–"
         line += [good, f"{share(row.pass_rate)} ({row.passed + row.suspicious}/{row.applicable})"]

@@ -114,6 +114,9 @@ class Content:
         """What a reader must know before citing a figure."""
         measured = "measured" if self.noise_floor_is_measured else "assumed: the campaign has not measured its own"
         notes = [f"Differences within {self.noise_floor:.2%} are ties (noise floor, {measured})."]
+        for group in self.groups:
+            notes.append(f"Utilisation on {group.device or 'the unknown device'}: {_ceilings_text(group.peaks)}.")
+        notes = list(dict.fromkeys(notes))
         interpreted = sum(record.interpreted for record in self.records)
         if interpreted:
             notes.append(f"{interpreted} records were only verified in an interpreter and have no time.")
@@ -137,24 +140,36 @@ class Content:
         return notes
 
 
+def _ceilings_text(peaks: Peaks) -> str:
+    if not peaks.bandwidth_gbps:
+        return "as recorded; this report does not know its ceilings"
+    bandwidth = f"{peaks.bandwidth_gbps:,.0f} GB/s and its peaks"
+    if peaks.source == "datasheet":
+        return f"against the datasheet ({bandwidth}), which no kernel reaches: nobody has measured this device"
+    beside = f"; the datasheet's {peaks.datasheet.bandwidth_gbps:,.0f} GB/s apart" if peaks.datasheet else ""
+    return f"against measured ceilings ({bandwidth}{beside})"
+
+
 def params_text(params: Mapping[str, Any]) -> str:
     """A case, or a configuration, as one line."""
     return ", ".join(f"{name}={value}" for name, value in params.items())
 
 
-def _troubles(view: View) -> list[Trouble]:
+def _troubles(view: View, records: Sequence[Record]) -> list[Trouble]:
+    """Of all records, edge cases and timing-free ones included: a wrong edge case must not look like none."""
     grouped: dict[tuple[str, ...], list[Record]] = defaultdict(list)
-    several = len({record.device for record in view.records}) > 1
-    for record in view.records:
+    several = len({record.device for record in records}) > 1
+    for record in records:
         if record.outcome is not Outcome.PASSED:
             who = view.contestant(record).label + (f" on {record.device}" if several else "")
             grouped[record.outcome.value, record.operator, record.dtype, who, record.reason or ""].append(record)
     troubles = [
         Trouble(
-            outcome=outcome, operator=operator, dtype=dtype, who=who, cases=len(records),
-            first=params_text(records[0].params), reason=reason, failure=records[0].outcome.is_applicable,
+            outcome=outcome, operator=operator, dtype=dtype, who=who, cases=len(found),
+            first=("edge case " if found[0].case_kind == "edge" else "") + params_text(found[0].params),
+            reason=reason, failure=found[0].outcome.is_applicable,
         )
-        for (outcome, operator, dtype, who, reason), records in grouped.items()
+        for (outcome, operator, dtype, who, reason), found in grouped.items()
     ]  # fmt: skip
     return sorted(troubles, key=lambda t: (t.outcome == "SUSPICIOUS", t.outcome, t.operator, t.dtype, t.who))
 
@@ -225,7 +240,7 @@ def content_of(folders: Sequence[Path]) -> Content:
         measured_on = by_device.get(condition[0])
         own = measured_on.peaks if measured_on and measured_on.device == condition[0] else Peaks()
         groups.append(_group(view, condition, own, noise_floor))
-    troubles = _troubles(view)
+    troubles = _troubles(view, records)
     return Content(
         campaigns=campaigns, records=records, view=view, groups=groups,
         failures=[trouble for trouble in troubles if trouble.failure],

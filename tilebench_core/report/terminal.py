@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["print_report"]
 
 MOST_FAILURES = 20
+MOST_CHARACTERS = 160  # of a reason; the files hold the whole
 
 
 def _rich(table: Table) -> RichTable:
@@ -25,7 +26,7 @@ def _rich(table: Table) -> RichTable:
     for name in table.head:
         shown.add_column(escape(name), justify="left" if name in table.text else "right", overflow="fold")
     for row in table.rows:
-        shown.add_row(*map(escape, row))
+        shown.add_row(*(escape(cell if len(cell) <= MOST_CHARACTERS else cell[:MOST_CHARACTERS] + "…") for cell in row))
     return shown
 
 

@@ -57,7 +57,8 @@ def _write_rest(content: Content, out: Path, formats: Sequence[str]) -> list[Pat
 
         from tilebench_core.report.terminal import print_report
 
-        print_report(content, Console())
+        console = Console()
+        print_report(content, console if console.is_terminal else Console(width=160))  # a pipe has no width
     if "md" in formats:
         from tilebench_core.report.markdown import markdown_report
 
@@ -69,11 +70,11 @@ def _write_rest(content: Content, out: Path, formats: Sequence[str]) -> list[Pat
         written.append(out / "report.html")
         written[-1].write_text(html_report(content), encoding="utf-8")
     if "csv" in formats or "parquet" in formats:
-        from tilebench_core.report.frames import records_frame, write_csv, write_parquet
+        from tilebench_core.report.frames import records_columns, write_csv, write_parquet
 
-        frame = records_frame(content.view, content.records)
+        columns = records_columns(content.view, content.records)
         if "csv" in formats:
-            written.append(write_csv(frame, out / "records.csv"))
+            written.append(write_csv(columns, out / "records.csv"))
         if "parquet" in formats:
-            written.append(write_parquet(frame, out / "records.parquet"))
+            written.append(write_parquet(columns, out / "records.parquet"))
     return written

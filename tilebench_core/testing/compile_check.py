@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 from tilebench_core.case import Case
-from tilebench_core.definition import Draw
 from tilebench_core.device import target_device
 from tilebench_core.errors import BackendError
 from tilebench_core.packs import Operator
+from tilebench_core.precompile import UnfilledDraw
 from tilebench_core.registry import installed
 from tilebench_core.testing.kernel_check import select_cases
 
@@ -32,7 +32,7 @@ def compile_case(operator: Operator, backend_name: str, case: Case, config: Any,
     reason = kernel.unsupported(case, target_device(arch))
     if reason is not None:
         return True, f"UNSUPPORTED: {reason}"
-    inputs = operator.load().inputs(case, Draw("cpu", 0))
+    inputs = operator.load().inputs(case, UnfilledDraw())
     try:
         compilation = backend.compile_for(kernel, inputs, config, arch)
     except BackendError as error:

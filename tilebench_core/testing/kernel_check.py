@@ -10,6 +10,7 @@ import argparse
 import math
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from tilebench_core.case import Case
@@ -70,7 +71,7 @@ def check_cases(
             )
         with precision_state(precision), backend.session():
             compilation = backend.compile(kernel, prepared.inputs, chosen)
-            verdict = verify_launch(prepared, lambda: backend.launch(kernel, prepared.inputs, chosen))
+            verdict = verify_launch(prepared, partial(backend.launch, kernel, prepared.inputs, chosen))
         found = verdict.comparison
         line = f"{operator.name} {case.dtype} {case.kind} {case.label} {dict(chosen)}"
         line += f": {'passed' if verdict.passed else 'WRONG ' + str(verdict.check)}"
@@ -86,7 +87,7 @@ def check_cases(
 def main(arguments: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("operator")
+    parser.add_argument("operator", help="one, or several separated by commas")
     parser.add_argument("backend")
     parser.add_argument("--dtype", default="")
     parser.add_argument(
@@ -95,7 +96,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     wanted = parser.parse_args(arguments)
     registry = installed()
-    operator = registry.operator(wanted.operator)
     device = CPU
     if wanted.device == "cuda":
         from tilebench_core.devices import find_device
@@ -103,12 +103,12 @@ def main(arguments: list[str] | None = None) -> int:
         device = find_device("cuda:0")
     for name, value in registry.backend(wanted.backend).value().environment(device).items():
         os.environ[name] = value
-    cases = [
-        case
-        for dtype in (wanted.dtype.split(",") if wanted.dtype else operator.config.dtypes)
-        for case in select_cases(operator, dtype, wanted.cases)
-    ]
-    return 1 if check_cases(operator, wanted.backend, cases, device) else 0
+    failures = []
+    for operator in [registry.operator(name) for name in wanted.operator.split(",")]:
+        dtypes = wanted.dtype.split(",") if wanted.dtype else operator.config.dtypes
+        cases = [case for dtype in dtypes for case in select_cases(operator, dtype, wanted.cases)]
+        failures += check_cases(operator, wanted.backend, cases, device)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

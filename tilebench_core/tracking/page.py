@@ -12,7 +12,7 @@ from tilebench_core.tracking.state import load_state
 from tilebench_core.tracking.store import VIEW
 from tilebench_core.tracking.sync import sync_campaign
 
-__all__ = ["page_url", "server_command", "sync_command", "ui_command"]
+__all__ = ["known_stores", "page_url", "server_command", "sync_command", "ui_command"]
 
 
 def server_command(options: TrackingOptions, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
@@ -42,6 +42,16 @@ def page_url(results_dir: str | Path, host: str = "127.0.0.1", port: int = 5000)
             if sent.experiment_id and store.split("#")[0] == uri:
                 return f"http://{host}:{port}/#/experiments/{sent.experiment_id}/runs?viewStateShareKey={VIEW}"
     return f"http://{host}:{port}/"
+
+
+def known_stores(folder: Path) -> list[TrackingOptions]:
+    """The stores that a campaign was sent to before; the SQLite store beside it where there was none."""
+    found = []
+    for store in load_state(folder).stores:
+        uri, _, experiment = store.rpartition("#")
+        kind = "sqlite" if uri.startswith("sqlite:") else "server"
+        found.append(TrackingOptions(kind=kind, uri=uri, experiment=experiment))
+    return found or [results_store(folder.resolve().parent)]
 
 
 def sync_command(names: list[str], results_dir: str, uri: str | None) -> int:

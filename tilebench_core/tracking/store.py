@@ -151,6 +151,7 @@ def _quietly(options: TrackingOptions) -> Iterator[None]:
         **_QUIET,
         "MLFLOW_HTTP_REQUEST_TIMEOUT": str(int(options.timeout_s)),
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     }
     missing = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(missing)

@@ -130,12 +130,11 @@ def run(
             a, b, c, M, N, K, BM=64, BN=64, BK=32, GROUP=8, num_warps=4, num_stages=3
         )
         return c
+    columns = BN // 2 if size == 1 else BN  # of b in one load
     if TRANSPOSE_B:
         transposed = torch.empty([N, K], dtype=b.dtype, device=b.device)
         TILE = 64 if size > 1 else 128  # at least 128 bytes in a row, read and written
         transpose_kernel[(triton.cdiv(K, TILE), triton.cdiv(N, TILE))](b, transposed, K, N, TILE=TILE, num_warps=8)
-    columns = BN // 2 if size == 1 else BN  # of b in one load
-    if TRANSPOSE_B:
         b_desc = TensorDescriptor.from_tensor(transposed, [columns, BK])
     else:
         b_desc = TensorDescriptor.from_tensor(b, [BK, columns])

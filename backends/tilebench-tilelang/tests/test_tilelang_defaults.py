@@ -1,0 +1,32 @@
+"""Every kernel's default configurations lower for Hopper: TileLang rejects some, such as 384 threads in a reduction."""
+
+import pytest
+from tilebench_core.device import target_device
+from tilebench_core.precompile import UnfilledDraw
+from tilebench_core.registry import installed
+from tilebench_core.testing.kernel_check import select_cases
+
+from tilebench_tilelang.backend import TilelangBackend
+
+OPERATORS = [
+    operator for operator in installed().operators.values() if installed().kernels_for(operator, TilelangBackend.name)
+]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.folder)
+def test_defaults_of_grid_and_edge_cases_lower(operator):
+    pytest.importorskip("tilelang")
+    kernel = installed().kernels_for(operator, TilelangBackend.name)[0].load()
+    lowered, failures = set(), []
+    for dtype in operator.config.dtypes:
+        for case in select_cases(operator, dtype, "grid,edge"):
+            config = kernel.default(case)
+            # One lowering per configuration, whatever the dtype: it is the configuration that is in question.
+            if kernel.unsupported(case, target_device("sm_90")) or str(config) in lowered:
+                continue
+            lowered.add(str(config))
+            try:
+                TilelangBackend().compile_for(kernel, operator.load().inputs(case, UnfilledDraw()), config, "sm_90")
+            except Exception as error:  # all of them are of interest, not the first only
+                failures.append(f"{dtype} {case.label} {dict(config)}: {error}")
+    assert not failures, "\n".join(failures)

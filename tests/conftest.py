@@ -24,6 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.dist = "loadfile"  # the runs that the tests of a file look at happen once
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under --dist loadgroup the tests of a file here stay together too; kernels of the packs are spread freely."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield

@@ -142,7 +142,7 @@ def _publish(job: Any, console: Any) -> None:
         wanted = {operator.name: operator.config.plots for operator, _ in planned_operators(installed(), job.config)}
         drawn = draw_figures(job.campaign.folder, plots=wanted)
         if drawn:
-            console.print(f"figures  {drawn[0].parent} ({len(drawn)})", highlight=False)
+            console.print(f"figures  {job.campaign.folder / 'figures'} ({len(drawn)})", highlight=False)
     if job.config.tracking.kind != "none":
         from tilebench_core.tracking import TrackingOptions, sync_campaign
 

@@ -142,7 +142,7 @@ def series_table(records: Sequence[Record], baseline: str = "torch") -> Table:
             _outcomes(rows),
             format_us(last.median_us) if last.median_us else ("verified" if last.interpreted else "–"),
             f"{speedup:.2f}×" if speedup else "–",
-            f"{last.gbps:.0f}" if last.gbps else "–",
+            f"{last.gbps:.3g}" if last.gbps else "–",
             f"{last.tflops:.3g}" if last.tflops else "–",
             f"{last.utilisation:.0%}" if last.utilisation else "–",
         )
@@ -181,5 +181,5 @@ def _shortened(reason: str) -> str:
     """A reason without what differs from case to case, so that equal reasons fall together."""
     import re
 
-    text = re.sub(r"in \d+\.\d s, ", "", reason)
+    text = re.sub(r" in \d+\.\d s, ", ", ", reason)
     return text if len(text) <= 200 else text[:197] + "…"

@@ -5,7 +5,6 @@ PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 # Longest first: the packages are installed without build isolation, in an environment that holds setuptools.
 PACKAGES := . operator_packs/tilebench-operators backends/tilebench-triton backends/tilebench-cutile backends/tilebench-tilelang
-EXAMPLES := tests/example_dsl tests/faulty
 WORKERS ?= 2
 
 .PHONY: quickstart dev check lint types test test-gpu bench clean
@@ -25,7 +24,7 @@ $(VENV)/.user: pyproject.toml constraints.txt $(wildcard */*/pyproject.toml)
 dev: $(VENV)/.dev
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) --no-build-isolation -e '.[dev]' $(addprefix -e ./,$(EXAMPLES))
+	$(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
 
 lint: dev

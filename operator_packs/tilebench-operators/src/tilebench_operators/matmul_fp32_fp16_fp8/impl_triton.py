@@ -8,7 +8,7 @@ With TRANSPOSE_B a first kernel writes b's transpose, inside the call: 2·K·N·
 import torch
 import triton
 import triton.language as tl
-from tilebench_core import Case, Config, Kernel, multiprocessors
+from tilebench_core import Case, Config, Device, Kernel, multiprocessors
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -180,4 +180,10 @@ def space(case: Case) -> list[Config]:
     ]
 
 
-KERNEL = Kernel(run=run, default=default, space=space)
+def unsupported(case: Case, device: Device) -> str | None:
+    if case.dtype == "fp8_e4m3" and device.is_gpu and device.capability < (8, 9):
+        return f"fp8_e4m3 needs compute capability 8.9 or newer, {device.name} has {device.arch}"
+    return None
+
+
+KERNEL = Kernel(run=run, default=default, space=space, unsupported=unsupported)

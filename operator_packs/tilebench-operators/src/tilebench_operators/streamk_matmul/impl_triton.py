@@ -182,7 +182,9 @@ def _config(BM: int, BN: int, BK: int, warps: int, stages: int, transpose: bool)
 
 def default(case: Case) -> Config:
     if case.dtype == "fp32":  # the transposition pays where b is read by many tile rows
-        return _config(128, 256, 32, 8, 3, case["m"] >= 2048)
+        transpose = case["m"] >= 2048
+        # Untransposed, Blackwell keeps a second copy of each stage of b in shared memory: a third would not fit.
+        return _config(128, 256, 32, 8, 3 if transpose else 2, transpose)
     return _config(128, 256, 64, 8, 4, False)
 
 

@@ -20,6 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
+    config.addinivalue_line(
+        "markers", "xdist_group(name): pytest-xdist's, named here so that the suite runs without it"
+    )
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadfile"  # the runs that the tests of a file look at happen once
 

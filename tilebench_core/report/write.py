@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tilebench_core.errors import TilebenchError
 from tilebench_core.report.content import Content, content_of
 
 __all__ = ["FIGURE_FORMATS", "FORMATS", "write_report"]
@@ -52,6 +54,7 @@ def _no_collections() -> Iterator[None]:
 
 def _write_rest(content: Content, out: Path, formats: Sequence[str]) -> list[Path]:
     written = []
+    tables = _tables_beside(content, out, formats)
     if "terminal" in formats:
         from rich.console import Console
 
@@ -69,12 +72,35 @@ def _write_rest(content: Content, out: Path, formats: Sequence[str]) -> list[Pat
 
         written.append(out / "report.html")
         written[-1].write_text(html_report(content), encoding="utf-8")
-    if "csv" in formats or "parquet" in formats:
-        from tilebench_core.report.frames import records_columns, write_csv, write_parquet
+    return written + tables()
 
-        columns = records_columns(content.view, content.records)
-        if "csv" in formats:
-            written.append(write_csv(columns, out / "records.csv"))
-        if "parquet" in formats:
-            written.append(write_parquet(columns, out / "records.parquet"))
-    return written
+
+def _tables_beside(content: Content, out: Path, formats: Sequence[str]) -> Callable[[], list[Path]]:
+    """Write CSV and Parquet in a process of its own; what is returned waits for it and gives the paths."""
+    paths = [out / f"records.{name}" for name in ("csv", "parquet") if name in formats]
+    if not paths:
+        return list
+    if "fork" not in multiprocessing.get_all_start_methods():
+        _write_tables(content, out, formats)
+        return lambda: paths
+    # A forked child sees the content as it is; nothing is copied between the processes.
+    child = multiprocessing.get_context("fork").Process(target=_write_tables, args=(content, out, formats))
+    child.start()
+
+    def finished() -> list[Path]:
+        child.join()
+        if child.exitcode != 0:
+            raise TilebenchError(f"writing {', '.join(map(str, paths))} failed; its error stands above")
+        return paths
+
+    return finished
+
+
+def _write_tables(content: Content, out: Path, formats: Sequence[str]) -> None:
+    from tilebench_core.report.frames import records_columns, write_csv, write_parquet
+
+    columns = records_columns(content.view, content.records)
+    if "csv" in formats:
+        write_csv(columns, out / "records.csv")
+    if "parquet" in formats:
+        write_parquet(columns, out / "records.parquet")

@@ -224,13 +224,39 @@ def _ui(arguments: list[str]) -> int:
     parser.add_argument("--results-dir", default="results")
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--no-browser", action="store_true", help="serve the page without opening a browser")
     wanted = parser.parse_args(arguments)
     import subprocess
+    import webbrowser
 
     from tilebench_core.tracking import page_url, ui_command
 
-    print(f"the run table, with the columns that matter: {page_url(wanted.results_dir, wanted.host, wanted.port)}")
-    return subprocess.call(ui_command(wanted.results_dir, wanted.host, wanted.port))
+    command = ui_command(wanted.results_dir, wanted.host, wanted.port)
+    url = page_url(wanted.results_dir, wanted.host, wanted.port)
+    print(f"the run table, with the columns that matter: {url}", flush=True)
+    server = subprocess.Popen(command)
+    try:
+        if not wanted.no_browser and _answers(wanted.host, wanted.port, server):
+            webbrowser.open(url)
+        return server.wait()
+    finally:
+        server.terminate()
+
+
+def _answers(host: str, port: int, server: Any) -> bool:
+    """Wait up to half a minute for the page to be served; False if it is not."""
+    import socket
+    import time
+
+    for _ in range(60):
+        if server.poll() is not None:
+            return False
+        try:
+            with socket.create_connection((host, port), timeout=1):
+                return True
+        except OSError:
+            time.sleep(0.5)  # the server is still starting
+    return False
 
 
 def _new(arguments: list[str]) -> int:

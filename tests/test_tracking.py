@@ -405,10 +405,36 @@ def test_the_run_table_sorts_by_every_summary(tmp_path: Path):
     assert all(wanted <= set(series.summary) for series in tuned)
 
 
-def test_the_page_says_where_the_run_table_is(results: Path, monkeypatch, capsys):
+def test_the_page_says_where_the_run_table_is_and_opens_it(results: Path, monkeypatch, capsys):
+    import socket
+    import webbrowser
+
     from tilebench_core import cli
 
+    class Server:
+        """Serves as long as the test looks."""
+
+        def __init__(self, argv):
+            assert "server" in argv
+
+        def poll(self):
+            return None
+
+        def wait(self):
+            return 0
+
+        def terminate(self):
+            pass
+
     sync_campaign(write_campaign(results / "c1", synthetic_records(SMALL)[:1]))
-    monkeypatch.setattr(subprocess, "call", lambda argv: 0)
-    assert cli.main(["ui", "--results-dir", str(results), "--port", "5001"]) == 0
-    assert "http://127.0.0.1:5001/#/experiments/1/runs?viewStateShareKey=tilebench" in capsys.readouterr().out
+    opened: list[str] = []
+    monkeypatch.setattr(subprocess, "Popen", Server)
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    with socket.create_server(("127.0.0.1", 0)) as page:
+        port = page.getsockname()[1]
+        assert cli.main(["ui", "--results-dir", str(results), "--port", str(port)]) == 0
+        url = f"http://127.0.0.1:{port}/#/experiments/1/runs?viewStateShareKey=tilebench"
+        assert url in capsys.readouterr().out
+        assert opened == [url]
+        assert cli.main(["ui", "--results-dir", str(results), "--port", str(port), "--no-browser"]) == 0
+        assert opened == [url]

@@ -10,8 +10,6 @@ from tilebench_core.registry import Registry
 
 __all__ = ["backend_status", "listing", "print_listing"]
 
-KNOWN_BACKENDS = "tilebench-"
-
 
 def backend_status(registry: Registry, device: Device) -> list[dict[str, Any]]:
     """Each backend with its provider, versions, whether it can run on `device`, and if not, why."""

@@ -159,7 +159,6 @@ def _bases(
     for backend in config.backends:
         kernels: Sequence[KernelSource | None] = registry.kernels_for(operator, backend) or [None]
         for kernel in kernels:
-            # A backend without a space has nothing to tune: its tuned mode would only repeat the default one.
             for mode in config.modes:
                 identity = {
                     **shared,

@@ -141,7 +141,7 @@ class Precompiler:
     ) -> None:
         self._say, self._started = say, time.monotonic()
         jobs = _jobs(tasks, config.tune.share)
-        self._pending: dict[tuple[str, str, str], set[Future[int]]] = {}
+        self._pending: dict[tuple[str, str, str, int], set[Future[int]]] = {}
         self._all: set[Future[int]] = set()
         self._told = not jobs
         self._pool: ProcessPoolExecutor | None = None
@@ -158,11 +158,11 @@ class Precompiler:
                 future = self._pool.submit(_compile_job, backend, options, module, folder, part, tuned, device.arch)
                 self._all.add(future)
                 for case in part:
-                    self._pending.setdefault((folder, str(case["dtype"]), _label(case)), set()).add(future)
+                    self._pending.setdefault((folder, case["dtype"], case["kind"], case["index"]), set()).add(future)
 
     def ready(self, task: CaseTask) -> bool:
         """True if everything that `task` needs has been compiled, or has failed to."""
-        key = task.operator.folder, task.case.dtype, _label(asdict(task.case))
+        key = task.operator.folder, task.case.dtype, task.case.kind, task.case.index
         return all(future.done() for future in self._pending.get(key, ()))
 
     def wait(self, seconds: float) -> None:
@@ -189,7 +189,3 @@ class Precompiler:
 
 
 _CASES_PER_JOB = 4
-
-
-def _label(case: Mapping[str, Any]) -> str:
-    return f"{case['kind']} {case['index']}"

@@ -6,7 +6,6 @@ and memset that came of it, so that launches of several backends may be interlea
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -116,26 +115,3 @@ class CuptiClock(Clock):
             return Sample(entry, 0.0, 0.0, 0)
         busy, span = busy_and_span(intervals)
         return Sample(entry, busy / 1e3, span / 1e3, len(intervals))
-
-    def trace(self, launch: Callable[[], object]) -> list[tuple[str, float]]:
-        """Run `launch` once and return the kernels it started: (name, µs) in the order of their starts."""
-        import torch
-
-        kernels: list[tuple[int, str, float]] = []
-        kind = self._cupti.ActivityKind.CONCURRENT_KERNEL
-        torch.cuda.synchronize()
-        self._cupti.activity_flush_all(1)
-        original = self._completed
-
-        def completed(activities: Sequence[Any]) -> None:
-            for activity in activities:
-                if activity.kind == kind:
-                    kernels.append((activity.start, activity.name, (activity.end - activity.start) / 1e3))
-
-        with contextlib.ExitStack() as restore:
-            restore.callback(self._cupti.activity_register_callbacks, lambda: (_BUFFER_BYTES, 0), original)
-            self._cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), completed)
-            launch()
-            torch.cuda.synchronize()
-            self._cupti.activity_flush_all(1)
-        return [(name, duration) for _, name, duration in sorted(kernels)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilebench_core.environment import now
 from tilebench_core.errors import LaunchError, RequestError
@@ -142,8 +142,3 @@ def _replayed(session: Session, operator: Operator, task: TaskMessage, run: Run)
         f"campaign {name!r} holds no tuned record of {operator.name} {task.case.dtype} {task.case.label} on"
         f" {run.trial.backend}; run it with tune=shared first"
     )
-
-
-def describe_search(values: Any) -> str:
-    """A search in one line, for `tilebench tune show`."""
-    return f"{values.operator} {values.dtype} on {values.backend}: {dict(values.config)} {values.median_us:.2f} µs"

@@ -46,7 +46,7 @@ def environment(site: Path, *projects: Path) -> dict[str, str]:
         paths.append(str(project / "src"))
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])]),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TILEBENCH_COMMIT": "test",

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from tilebench_core.device import Device
@@ -16,6 +17,8 @@ from tilebench_core.listing import backend_status
 from tilebench_core.registry import installed
 
 __all__ = ["check", "diagnose", "print_diagnosis"]
+
+_CLOCK_AGREEMENT = 0.02
 
 
 def check(name: str, status: str, message: str, mend: str = "") -> dict[str, Any]:
@@ -83,6 +86,7 @@ def _gpu_state(device: Device) -> Iterator[dict[str, Any]]:
         yield check(
             "neighbours", "warn", f"{len(processes)} other processes use this GPU; they disturb timings", "nvidia-smi"
         )
+    yield from _profiling()
     state = device_state(handle) or {}
     throttled = state.get("throttled")
     text = f"SM {state.get('sm_clock_mhz')} MHz, {state.get('temperature_c')} °C, {state.get('power_w')} W"
@@ -95,17 +99,46 @@ def _gpu_state(device: Device) -> Iterator[dict[str, Any]]:
         yield check("ECC", "note", f"unknown: {error}")
 
 
+def _profiling() -> Iterator[dict[str, Any]]:
+    """Whether counters are allowed, and whether somebody else's profiler will be attached to our worker."""
+    parameters = Path("/proc/driver/nvidia/params")  # the driver's, as the NVIDIA README names them
+    if parameters.is_file() and "RmProfilingAdminOnly: 1" in parameters.read_text() and os.geteuid() != 0:
+        mend = "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, or run as root"
+        yield check("counters", "warn", "the driver allows hardware counters to administrators only", mend)
+    for variable in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        if variable in os.environ:
+            text = f"{variable}={os.environ[variable]} attaches a profiler, and only one can be"
+            yield check("profilers", "warn", text, f"unset {variable}")
+
+
 def _on_the_gpu(device: Device) -> list[dict[str, Any]]:
+    """Each clock in a process of its own, then the clocks against each other."""
+    found, medians = [], {}
+    offered = [name for plugin in installed().backends.values() for name in plugin.value.clocks]
+    for name in ("cupti", "events", *offered):
+        result = _self_test(name, device)
+        found += result["checks"]
+        if result["median_us"]:
+            medians[name] = result["median_us"]
+    spread = max(medians.values()) / min(medians.values()) - 1 if medians else 1.0
+    agree = spread <= _CLOCK_AGREEMENT and len(medians) > 1
+    text = f"{', '.join(medians) or 'none'}: within {spread:.2%} of each other on one long kernel"
+    return [*found, check("clocks agree", "ok" if agree else "warn", text)]
+
+
+def _self_test(clock: str, device: Device) -> dict[str, Any]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": device.uuid}
-    command = [sys.executable, "-m", "tilebench_core.selftest"]
+    command = [sys.executable, "-m", "tilebench_core.selftest", clock]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     except subprocess.TimeoutExpired:
-        return [check("self-test", "fail", "it did not end within 180 s", "nvidia-smi shows whether the GPU hangs")]
+        text, mend = "it did not end within 120 s", "nvidia-smi shows whether the GPU hangs"
+        return {"median_us": None, "checks": [check(f"clock {clock}", "fail", text, mend)]}
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return [check("self-test", "fail", last, "python -m tilebench_core.selftest shows the whole error")]
-    found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
+        mend = f"python -m tilebench_core.selftest {clock} shows the whole error"
+        return {"median_us": None, "checks": [check(f"clock {clock}", "fail", last, mend)]}
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
 

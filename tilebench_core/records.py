@@ -40,7 +40,8 @@ class Record:
     Times are microseconds of device work per call (`cpu` clock: of wall time) unless the name says seconds. `median_us`
     and its siblings are statistics of `samples_us`, the busy times of the timed launches; `span_us` and `gap_us` are
     medians of first start to last end, and of the idle time in between. `roofline_us` is null where the device's
-    ceilings are unknown. `series` is everything but the case: what one line of a plot shows.
+    ceilings are unknown. `seconds` is the wall time of each step, a step that backends share in equal parts; `device_s`
+    is how much of it the device was busy. `series` is everything but the case: what one line of a plot shows.
     """
 
     trial_id: str
@@ -98,6 +99,7 @@ class Record:
     device_state: Mapping[str, Any] | None = None
     throttled: bool | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    device_s: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     started: str | None = None
 

@@ -41,6 +41,9 @@ class Clock(ABC):
     means_only: ClassVar[bool] = False
     """True if it yields one mean per entry instead of a sample per launch."""
 
+    device_s: float | None = None
+    """Seconds the device was busy, for whatever reason, since somebody set this to 0; None if the clock cannot tell."""
+
     profile_dir: Path | None = None
     """Where a clock that writes profiles keeps them; None throws them away."""
 

@@ -32,7 +32,9 @@ class CuptiClock(Clock):
     name: ClassVar[str] = "cupti"
 
     def __init__(self) -> None:
+        self.device_s = 0.0
         self._cupti: Any = None
+        self._work: frozenset[int] = frozenset()
         self._intervals: dict[int, list[tuple[int, int]]] = {}
         self._external: dict[int, int] = {}
         self._next_id = 1
@@ -56,6 +58,8 @@ class CuptiClock(Clock):
         except ImportError as error:
             raise ClockError(f"clock cupti: {error}; install it with: pip install 'tilebench[gpu]'") from error
         self._cupti = cupti
+        kinds = cupti.ActivityKind
+        self._work = frozenset(int(kind) for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET))
         try:
             cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), self._completed)
             for kind in self._kinds():
@@ -73,11 +77,12 @@ class CuptiClock(Clock):
                 self._cupti.activity_disable(kind)
 
     def _completed(self, activities: Sequence[Any]) -> None:
-        kind = self._cupti.ActivityKind
+        external = int(self._cupti.ActivityKind.EXTERNAL_CORRELATION)
         for activity in activities:
-            if activity.kind in (kind.CONCURRENT_KERNEL, kind.MEMCPY, kind.MEMSET):
+            kind = int(activity.kind)
+            if kind in self._work:
                 self._intervals.setdefault(activity.correlation_id, []).append((activity.start, activity.end))
-            elif activity.kind == kind.EXTERNAL_CORRELATION:
+            elif kind == external:
                 self._external[activity.correlation_id] = activity.external_id
 
     def measure(
@@ -86,10 +91,6 @@ class CuptiClock(Clock):
         """See `Clock.measure`."""
         import torch
 
-        torch.cuda.synchronize()
-        self._cupti.activity_flush_all(1)
-        self._intervals.clear()
-        self._external.clear()
         first = self._next_id
         custom = self._cupti.ExternalCorrelationKind.CUSTOM0
         for entry in order:
@@ -101,12 +102,17 @@ class CuptiClock(Clock):
                 self._cupti.activity_pop_external_correlation_id(custom)
                 self._next_id += 1
         torch.cuda.synchronize()
-        self._cupti.activity_flush_all(1)
+        self._cupti.activity_flush_all(1)  # also brings whatever ran since the last time, which no external id claims
         by_launch: dict[int, list[tuple[int, int]]] = {}
         for correlation, intervals in self._intervals.items():
             launch = self._external.get(correlation)
             if launch is not None:
                 by_launch.setdefault(launch, []).extend(intervals)
+        self.device_s = (self.device_s or 0.0) + sum(
+            end - start for intervals in self._intervals.values() for start, end in intervals
+        ) / 1e9
+        self._intervals.clear()
+        self._external.clear()
         return [self._sample(entry, by_launch.get(first + index, [])) for index, entry in enumerate(order)]
 
     @staticmethod

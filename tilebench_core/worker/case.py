@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilebench_core.backend import Compilation
@@ -47,6 +47,8 @@ class Run:
     graph_reason: str | None = None
     outputs: Any = None
     peak_bytes: int | None = None
+    device_s: float | None = None
+    device_state: Mapping[str, Any] | None = None
     interpreted: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -65,7 +67,7 @@ def run_case(session: Session, task: TaskMessage, emitter: Emitter) -> None:
     operator = session.operator(task)
     runs = [Run(trial, end=trial.verdict) for trial in task.trials]
     precision = operator.config.precision(task.case.dtype)
-    started = now()
+    started, begun = now(), time.perf_counter()
     prepared = _prepare(session, operator, task, runs, emitter)
     if prepared is not None:
         names = [run.trial.backend for run in runs if run.end is None]
@@ -89,9 +91,13 @@ def run_case(session: Session, task: TaskMessage, emitter: Emitter) -> None:
     for run in runs:
         if run.end is not None and run.end[0] is Outcome.UNAVAILABLE:
             compile_offline(session, operator, task, run, emitter)
+    accounted = sum(sum(run.seconds.values()) for run in runs)
+    rest = (time.perf_counter() - begun - accounted) / len(runs)
+    for run in runs:
         with run.clocked("keep"):
             record = describe(session, operator, task, run, prepared, started)
-        emitter.record(record_to_json(record))
+        seconds = {step: round(value, 6) for step, value in {**run.seconds, "rest": rest}.items()}
+        emitter.record(record_to_json(replace(record, seconds=seconds)))
     if session.device.is_gpu:
         del prepared, runs
         settle_memory()
@@ -110,7 +116,10 @@ def release_memory() -> None:
     """Give the device's memory back, so that what comes next starts with all of it."""
     import torch
 
+    from tilebench_core.timing.gpu import release_graph_memory
+
     gc.collect()
+    release_graph_memory()
     torch.cuda.empty_cache()
 
 
@@ -216,7 +225,10 @@ def _compile_and_verify(
             from tilebench_core.tune import tuned_config
 
             with run.clocked("tune"):
-                run.config, run.config_source = tuned_config(session, operator, task, run, prepared, emitter)
+                tuned = tuned_config(session, operator, task, run, prepared, emitter)
+            if tuned is None:  # it cannot be tuned here, and run.end says why
+                return
+            run.config, run.config_source = tuned
             emitter.step(trial.trial_id, "compile", session.limits.compile_s)
         with run.clocked("compile"):
             run.compilation = backend.compile(run.kernel, prepared.inputs, run.config)

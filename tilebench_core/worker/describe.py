@@ -11,7 +11,6 @@ from tilebench_core.packs import Operator
 from tilebench_core.records import Record
 from tilebench_core.roofline import roofline_us
 from tilebench_core.timing import Sample, summarise
-from tilebench_core.timing.gpu import device_state
 from tilebench_core.verify import PreparedCase
 from tilebench_core.worker.case import Run
 from tilebench_core.worker.messages import TaskMessage
@@ -64,7 +63,7 @@ def describe(
         roofline_us=limit_us,
         peak_bytes=run.peak_bytes,
         device=session.device.name,
-        seconds={step: round(value, 6) for step, value in run.seconds.items()},
+        device_s=run.device_s,
         versions=session.versions(run.trial.backend),
         started=started,
         **_compiled(run),
@@ -113,7 +112,7 @@ def _measured(session: Session, task: TaskMessage, run: Run) -> dict[str, Any]:
     settings, samples = settings_for(session, task), run.timing.samples
     found = summarise([sample.busy_us for sample in samples])
     span, activities = _median(samples, "span_us"), _median(samples, "activities")
-    state = device_state(session.nvml)
+    state = run.device_state
     means_only = session.clock.means_only
     return {
         "clock": session.clock.name,

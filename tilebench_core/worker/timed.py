@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from tilebench_core.outcomes import Outcome
 from tilebench_core.timing import ClockError, Entry, TimingSettings, time_entries
-from tilebench_core.timing.gpu import capture
+from tilebench_core.timing.gpu import capture, device_state
 from tilebench_core.verify import PreparedCase, compare_outputs
 from tilebench_core.worker.case import Run, charged, check_device, classify, first_line, launcher, synchronise
 from tilebench_core.worker.messages import Emitter, TaskMessage
 from tilebench_core.worker.session import Session
 
-__all__ = ["time_runs"]
+__all__ = ["settings_for", "time_runs", "with_wishes"]
 
 
 def settings_for(session: Session, task: TaskMessage) -> TimingSettings:
     """The session's protocol, with the operator's own wishes where the protocol lets them stand above it."""
-    settings = session.timing
-    wishes = task.config.get("benchmark") or {}
+    return with_wishes(session.timing, task.config)
+
+
+def with_wishes(settings: TimingSettings, operator_config: Mapping[str, Any]) -> TimingSettings:
+    """`settings` with the `benchmark` block of an operator's composed configuration above them, if they allow it."""
+    wishes = operator_config.get("benchmark") or {}
     if not settings.operator_benchmark or not wishes:
         return settings
     names = {"use_cuda_graph": "graph", "flush_l2": "cold"}
@@ -40,17 +45,18 @@ def time_runs(session: Session, task: TaskMessage, runs: list[Run], prepared: Pr
 def _take_turns(session: Session, task: TaskMessage, runs: list[Run], prepared: PreparedCase, emitter: Emitter) -> None:
     settings = settings_for(session, task)
     prepared.refill(0)
-    start = time.perf_counter()
     with session.clock.case():
         entries, timed = [], []
         for run in runs:
             emitter.step(run.trial.trial_id, "capture", session.limits.run_s)
-            with charged(session, run):
+            with run.clocked("capture"), charged(session, run):
                 entries.append(_entry(session, settings, run, prepared))
                 timed.append(run)
         if not timed:
             return
         emitter.step(timed[0].trial.trial_id if len(timed) == 1 else None, "time", session.limits.time_s)
+        start = time.perf_counter()
+        state_before = device_state(session.nvml)
         if session.flush is not None:
             session.flush.reset_persisting()
         before = session.before_launch if settings.cold else _nothing
@@ -65,10 +71,13 @@ def _take_turns(session: Session, task: TaskMessage, runs: list[Run], prepared: 
     if failure is not None:
         _charge_one(session, task, timed, prepared, emitter, failure)
         return
+    state = _state(state_before, device_state(session.nvml))
+    busy_s, session.clock.device_s = session.clock.device_s, 0.0 if session.clock.device_s is not None else None
     share = (time.perf_counter() - start) / len(timed)
     for run, timing in zip(timed, timings, strict=True):
-        run.timing = timing
+        run.timing, run.device_state = timing, state
         run.seconds["time"] = share
+        run.device_s = busy_s / len(timed) if busy_s is not None else None
         if timing.samples and all(sample.activities == 0 for sample in timing.samples):
             reason = "its call started no kernel, copy or memset on the stream that was current"
             run.end, run.timing = (Outcome.NO_DEVICE_WORK, reason), None
@@ -91,6 +100,14 @@ def _charge_one(
         return
     for run in timed:
         time_runs(session, task, [run], prepared, emitter)
+
+
+def _state(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """NVML's readings after the timing, with those before it under `before`; throttled if either says so."""
+    if before is None or after is None:
+        return None
+    told = [state["throttled"] for state in (before, after) if state["throttled"] is not None]
+    return {**after, "before": dict(before), "throttled": any(told) if told else None}
 
 
 def _nothing() -> None:

@@ -12,6 +12,8 @@ import pytest
 from synthetic import GPU, Shape, old_line, operator_name, synthetic_records, troubled_records, write_campaign
 
 from tilebench_core.analysis import Contestant, Peaks, duels, geomean, load_results, mean_of, ratio, standings, view_of
+from tilebench_core.analysis.accounting import accounts, overhead_s
+from tilebench_core.analysis.shortfalls import shortfalls
 from tilebench_core.errors import RequestError
 from tilebench_core.outcomes import Outcome
 from tilebench_core.report.frames import records_columns, write_csv
@@ -231,3 +233,30 @@ def test_an_older_schema_has_the_same_aggregates(records, tmp_path: Path):
         assert before.speedup.value == pytest.approx(after.speedup.value, rel=1e-9)
         assert before.speedup_common == after.speedup_common
         assert before.utilisation == after.utilisation
+
+
+def one_timed(**changes):
+    record = next(r for r in synthetic_records(Shape(operators=1, trouble=False)) if r.backend == "triton")
+    return replace(record, **changes)
+
+
+def test_overhead_is_what_neither_compiled_nor_tuned_nor_worked_on_the_device():
+    timed = one_timed(seconds={"compile": 5.0, "tune": 9.0, "verify": 0.25, "time": 0.5}, device_s=0.125)
+    untold = one_timed(seconds={"time": 1.0}, device_s=None)
+    assert overhead_s(timed) == 0.625
+    assert overhead_s(untold) is None
+    (account,) = accounts([timed, untold])
+    assert (account.trials, account.overhead_s, account.device_s) == (2, 0.625, 0.125)
+    assert account.steps == {"compile": 2.5, "tune": 4.5, "verify": 0.125, "time": 0.75}
+
+
+def test_a_shortfall_is_an_operator_below_half_of_what_its_launch_floor_allows():
+    slow = [
+        one_timed(trial_id=f"s{i}", median_us=40.0, roofline_us=9.0, case_index=i, params={"n": i}) for i in range(2)
+    ]
+    fast = [replace(r, trial_id=r.trial_id + "f", operator="other", median_us=12.0) for r in slow]
+    view = view_of([*slow, *fast])
+    (found,) = shortfalls(view, view.contestants, Peaks(launch_floor_us={"triton": 1.0}))
+    assert (found.operator, found.attainable, found.attainable_largest) == (
+        slow[0].operator, pytest.approx(0.25), pytest.approx(0.25),
+    )  # fmt: skip

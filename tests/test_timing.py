@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import random
 import weakref
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from tilebench_core.errors import ConfigError, RequestError
-from tilebench_core.timing import Clock, ClockError, Entry, Sample, TimingSettings, clock_named, summarise, time_entries
+from tilebench_core.timing import (
+    Clock,
+    ClockError,
+    Entry,
+    Sample,
+    TimingSettings,
+    activities,
+    clock_named,
+    summarise,
+    time_entries,
+)
 from tilebench_core.timing import rounds as rounds_module
 from tilebench_core.timing.cpu import CpuClock
 from tilebench_core.timing.cupti import busy_and_span
@@ -253,3 +265,57 @@ def test_a_profile_of_proton_is_summed_per_scope_and_nothing_else_counts():
     ]  # fmt: skip
     assert proton.scope_totals(tree) == {"launch0": (150.0, 4), "launch1": (7.0, 1)}
     assert proton.scope_totals([]) == {}
+
+
+class FakeCupti:
+    """CUPTI's side of the buffers: it asks for one, writes records of several lengths into it, and hands it back."""
+
+    def __init__(self, records):
+        self.records, self.lengths = records, {}
+
+    def cuptiActivityRegisterCallbacks(self, requested, completed):
+        self.requested, self.completed = requested, completed
+        return 0
+
+    def cuptiActivityGetNextRecord(self, buffer, valid, record):
+        start, current = buffer.value, record._obj.value
+        following = start if current is None else current + self.lengths[current]
+        record._obj.value = following
+        return 0 if following < start + valid.value else 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+
+    def flush(self):
+        address, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+        self.requested(ctypes.pointer(address), ctypes.pointer(size), ctypes.pointer(most))
+        used = 0
+        for record in self.records:
+            ctypes.memmove(address.value + used, record.tobytes(), record.nbytes)
+            self.lengths[address.value + used] = record.nbytes
+            used += record.nbytes
+        self.completed(None, 0, address.value, size.value, used)
+
+
+def test_activity_records_are_read_in_the_layout_that_cupti_python_gives(monkeypatch):
+    cupti = pytest.importorskip("cupti.cupti")
+    kinds = cupti.ActivityKind
+
+    def written(layout, **values):
+        record = np.zeros(1, dtype=layout)
+        for name, value in values.items():
+            record[name] = value
+        return record
+
+    kernel = {"kind": int(kinds.CONCURRENT_KERNEL), "start": 1000, "end": 1700, "correlation_id": 7}
+    fake = FakeCupti([
+        written(cupti.activity_api_dtype, kind=int(kinds.RUNTIME), start=1, end=2, correlation_id=7),
+        written(cupti.activity_kernel9_dtype, **kernel),
+        written(cupti.activity_external_correlation_dtype, kind=int(kinds.EXTERNAL_CORRELATION), external_id=41, correlation_id=7),
+        written(cupti.activity_memset5_dtype, kind=int(kinds.MEMSET), start=2000, end=2100, correlation_id=8),
+        written(cupti.activity_kernel13_dtype, **{**kernel, "start": 1800, "end": 1900}),
+    ])  # fmt: skip
+    monkeypatch.setattr(activities, "_loaded_library", lambda: fake)
+    buffers = activities.ActivityBuffers(cupti)
+    fake.flush()
+    assert buffers.take() == ({7: [(1000, 1700), (1800, 1900)], 8: [(2000, 2100)]}, {7: 41})
+    fake.records = fake.records[:1]
+    fake.flush()
+    assert buffers.take() == ({}, {})

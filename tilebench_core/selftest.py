@@ -26,7 +26,7 @@ def _median_us(clock: Clock, call: Callable[[], object], before: Callable[[], No
     with clock.case():
         graph = capture(call)
         for _ in range(5):
-            graph.replay()
+            call()  # Proton would credit a graph's first replay, and all later ones, to no scope of ours
         samples = clock.measure([graph.replay], [0] * repeat, before)
     return summarise([sample.busy_us for sample in samples]).median_us
 
@@ -45,11 +45,11 @@ def self_test(name: str) -> dict[str, Any]:
         clock.open()
         long_source = torch.randn(1 << 28, device="cuda")
         long_target = torch.empty_like(long_source)
-        median_us = _median_us(clock, lambda: long_target.copy_(long_source), _nothing)
+        median_us = _median_us(clock, lambda: torch.add(long_source, 1, out=long_target), _nothing)
     except ClockError as error:
         mend = "end other profilers; allow counters: NVreg_RestrictProfilingToAdminUsers=0"
         return {"median_us": None, "checks": [check(f"clock {name}", "warn", str(error), mend)]}
-    found = [check(f"clock {name}", "ok", f"{median_us:.1f} µs for a copy of 1 GiB")]
+    found = [check(f"clock {name}", "ok", f"{median_us:.1f} µs to add to 1 GiB")]
     if name == "cupti":
         found.append(_cold_l2(clock))
     clock.close()

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilebench_core.analysis.accounting import accounts
+from tilebench_core.analysis.shortfalls import shortfalls
 from tilebench_core.analysis.standings import Mean, Standing
 from tilebench_core.report.content import Content, Group, Trouble
 
-__all__ = ["Table", "duel_table", "failure_table", "operator_table", "standing_table", "suite_tables"]
+__all__ = [
+    "Table",
+    "accounting_table",
+    "below_table",
+    "duel_table",
+    "failure_table",
+    "operator_table",
+    "standing_table",
+    "suite_tables",
+]
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ def standing_table(title: str, rows: Sequence[Standing]) -> Table:
     head += ["Utilisation", "at the largest case"]
     head += ["of the datasheet"] if printed else []
     head += ["Of attainable", "at the largest"] if floors else []
-    head += ["Operators ≥ 80 %", "Passed"]
+    head += ["Operators ≥ 80 %", "at the largest", "Passed"]
     cells = []
     for row in rows:
         line = [row.contestant.label, times(row.speedup_common), times(row.speedup)]
@@ -50,7 +61,8 @@ def standing_table(title: str, rows: Sequence[Standing]) -> Table:
         line += [share(row.utilisation_datasheet.value)] if printed else []
         line += [share(row.attainable.value), share(row.attainable_largest.value)] if floors else []
         good = f"{share(row.good_share)} of {row.utilisation.operators}" if row.utilisation.operators else "–"
-        line += [good, f"{share(row.pass_rate)} ({row.passed + row.suspicious}/{row.applicable})"]
+        line += [good, share(row.good_share_largest)]
+        line += [f"{share(row.pass_rate)} ({row.passed + row.suspicious}/{row.applicable})"]
         cells.append(line)
     return Table(title, head, cells, frozenset({"Backend"}))
 
@@ -90,6 +102,36 @@ def operator_table(group: Group) -> Table:
             ]
         )  # fmt: skip
     return Table("Speedup over PyTorch by operator", head, rows, frozenset({"Operator", "Category"}))
+
+
+def accounting_table(group: Group) -> Table:
+    """Mean milliseconds per timed trial by step, and what was neither compiling, tuning nor the device's own work."""
+    rows = accounts(group.view.records)
+    steps = list(dict.fromkeys(step for row in rows for step in row.steps))
+
+    def ms(value: float | None) -> str:
+        return "–" if value is None else f"{value * 1e3:.1f}"
+
+    head = ["Backend", "Trials", *steps, "device busy", "overhead", "overhead, median"]
+    cells = [
+        [
+            row.backend, str(row.trials), *(ms(row.steps.get(step, 0.0)) for step in steps),
+            ms(row.device_s), ms(row.overhead_s), ms(row.overhead_median_s),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return Table("Where the time went, ms per trial", head, cells, frozenset({"Backend"}))
+
+
+def below_table(group: Group) -> Table:
+    """Every operator and dtype of a DSL that stays below half of what its launch floor allows, over its grid."""
+    head = ["Operator", "Dtype", "Backend", "Of attainable", "at the largest case", "Utilisation", "Speedup"]
+    rows = [
+        [row.operator, row.dtype, row.contestant.label, share(row.attainable), share(row.attainable_largest),
+         share(row.utilisation), "–" if row.speedup is None else f"{row.speedup:.2f}×"]
+        for row in shortfalls(group.view, group.contestants, group.peaks)
+    ]  # fmt: skip
+    return Table("Below half of the attainable", head, rows, frozenset({"Operator", "Dtype", "Backend"}))
 
 
 def failure_table(title: str, troubles: Sequence[Trouble]) -> Table:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tilebench_core.report.cells import Table, duel_table, environment_rows, failure_table, operator_table, suite_tables
+from tilebench_core.report.cells import (
+    Table,
+    accounting_table,
+    below_table,
+    duel_table,
+    environment_rows,
+    failure_table,
+    operator_table,
+    suite_tables,
+)
 from tilebench_core.report.content import Content
 
 __all__ = ["markdown_report", "markdown_table"]
@@ -31,8 +40,8 @@ def markdown_report(content: Content) -> str:
         parts.append(f"## {group.title}")
         for table in suite_tables(group):
             parts += [f"### {table.title}", markdown_table(table)]
-        for table in (duel_table(group), operator_table(group)):
-            parts += [f"### {table.title}", markdown_table(table)]
+        for table in (duel_table(group), operator_table(group), below_table(group), accounting_table(group)):
+            parts += [f"### {table.title}", markdown_table(table) if table.rows else "None."]
     if content.inapplicable:
         parts += ["## Not applicable here", markdown_table(failure_table("", content.inapplicable))]
     rows = [[f"`{name}`", value] for name, value in environment_rows(content)]

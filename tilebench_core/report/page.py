@@ -16,6 +16,8 @@ from tilebench_core.figures.lines import figures_of
 from tilebench_core.figures.palette import looks
 from tilebench_core.report.cells import (
     Table,
+    accounting_table,
+    below_table,
     duel_table,
     environment_rows,
     failure_table,
@@ -82,6 +84,7 @@ def html_report(content: Content) -> str:
                 "suite": suite_tables(group),
                 "duels": duel_table(group),
                 "operators": table,
+                "notes": [extra for extra in (below_table(group), accounting_table(group)) if extra.rows],
                 "rows": list(zip(table.rows, sparks, [_anchor(number, row[0]) for row in table.rows], strict=True)),
                 "legend": [(index_of[who], who.label) for who in group.contestants],
                 "sections": [

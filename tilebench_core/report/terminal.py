@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilebench_core.report.cells import Table, duel_table, failure_table, operator_table, standing_table
+from tilebench_core.report.cells import (
+    Table,
+    accounting_table,
+    below_table,
+    duel_table,
+    failure_table,
+    operator_table,
+    standing_table,
+)
 from tilebench_core.report.content import Content
 
 if TYPE_CHECKING:
@@ -44,3 +52,6 @@ def print_report(content: Content, console: Console) -> None:
         console.print(_rich(standing_table(group.title, group.suite)))
         console.print(_rich(duel_table(group)))
         console.print(_rich(operator_table(group)))
+        for table in (below_table(group), accounting_table(group)):
+            if table.rows:
+                console.print(_rich(table))

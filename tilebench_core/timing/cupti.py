@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from tilebench_core.timing.activities import ActivityBuffers
 from tilebench_core.timing.clock import Clock, ClockError, Sample
 
 __all__ = ["CuptiClock", "busy_and_span"]
-
-_BUFFER_BYTES = 8 * 1024 * 1024
 
 
 def busy_and_span(intervals: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -34,22 +33,17 @@ class CuptiClock(Clock):
     def __init__(self) -> None:
         self.device_s = 0.0
         self._cupti: Any = None
-        self._work: frozenset[int] = frozenset()
-        self._intervals: dict[int, list[tuple[int, int]]] = {}
-        self._external: dict[int, int] = {}
+        self._buffers: ActivityBuffers | None = None
         self._next_id = 1
 
-    def _kinds(self) -> list[Any]:
+    def _work(self) -> list[Any]:
         kind = self._cupti.ActivityKind
-        # External correlation records are only written for API calls that are recorded themselves.
-        return [
-            kind.CONCURRENT_KERNEL,
-            kind.MEMCPY,
-            kind.MEMSET,
-            kind.EXTERNAL_CORRELATION,
-            kind.RUNTIME,
-            kind.DRIVER,
-        ]
+        return [kind.CONCURRENT_KERNEL, kind.MEMCPY, kind.MEMSET]
+
+    def _calls(self) -> list[Any]:
+        """What relates a launch to its work: correlation records are written only for API calls that are recorded."""
+        kind = self._cupti.ActivityKind
+        return [kind.EXTERNAL_CORRELATION, kind.RUNTIME, kind.DRIVER]
 
     def open(self) -> None:
         """See `Clock.open`."""
@@ -58,11 +52,10 @@ class CuptiClock(Clock):
         except ImportError as error:
             raise ClockError(f"clock cupti: {error}; install it with: pip install 'tilebench[gpu]'") from error
         self._cupti = cupti
-        kinds = cupti.ActivityKind
-        self._work = frozenset(int(kind) for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET))
         try:
-            cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), self._completed)
-            for kind in self._kinds():
+            cupti.get_timestamp()  # loads the library, whose callbacks have to be there before anything is recorded
+            self._buffers = ActivityBuffers(cupti)
+            for kind in self._work():
                 cupti.activity_enable(kind)
         except Exception as error:  # cupti-python raises its own error class for every status; the clock fails by name
             raise ClockError(
@@ -73,17 +66,8 @@ class CuptiClock(Clock):
     def close(self) -> None:
         """See `Clock.close`."""
         if self._cupti is not None:
-            for kind in self._kinds():
+            for kind in self._work():
                 self._cupti.activity_disable(kind)
-
-    def _completed(self, activities: Sequence[Any]) -> None:
-        external = int(self._cupti.ActivityKind.EXTERNAL_CORRELATION)
-        for activity in activities:
-            kind = int(activity.kind)
-            if kind in self._work:
-                self._intervals.setdefault(activity.correlation_id, []).append((activity.start, activity.end))
-            elif kind == external:
-                self._external[activity.correlation_id] = activity.external_id
 
     def measure(
         self, launches: Sequence[Callable[[], object]], order: Sequence[int], before: Callable[[], None]
@@ -91,28 +75,35 @@ class CuptiClock(Clock):
         """See `Clock.measure`."""
         import torch
 
+        assert self._buffers is not None
         first = self._next_id
         custom = self._cupti.ExternalCorrelationKind.CUSTOM0
-        for entry in order:
-            before()
-            self._cupti.activity_push_external_correlation_id(custom, self._next_id)
-            try:
-                launches[entry]()
-            finally:
-                self._cupti.activity_pop_external_correlation_id(custom)
-                self._next_id += 1
-        torch.cuda.synchronize()
+        for kind in self._calls():
+            self._cupti.activity_enable(kind)
+        try:
+            for entry in order:
+                before()
+                self._cupti.activity_push_external_correlation_id(custom, self._next_id)
+                try:
+                    launches[entry]()
+                finally:
+                    self._cupti.activity_pop_external_correlation_id(custom)
+                    self._next_id += 1
+            torch.cuda.synchronize()
+        finally:
+            # Recorded all the time, the calls of inputs, references and verification would outnumber the timed ones.
+            for kind in self._calls():
+                self._cupti.activity_disable(kind)
         self._cupti.activity_flush_all(1)  # also brings whatever ran since the last time, which no external id claims
+        all_intervals, external = self._buffers.take()
         by_launch: dict[int, list[tuple[int, int]]] = {}
-        for correlation, intervals in self._intervals.items():
-            launch = self._external.get(correlation)
+        busy_ns = 0
+        for correlation, intervals in all_intervals.items():
+            busy_ns += sum(end - start for start, end in intervals)
+            launch = external.get(correlation)
             if launch is not None:
                 by_launch.setdefault(launch, []).extend(intervals)
-        self.device_s = (self.device_s or 0.0) + sum(
-            end - start for intervals in self._intervals.values() for start, end in intervals
-        ) / 1e9
-        self._intervals.clear()
-        self._external.clear()
+        self.device_s = (self.device_s or 0.0) + busy_ns / 1e9
         return [self._sample(entry, by_launch.get(first + index, [])) for index, entry in enumerate(order)]
 
     @staticmethod

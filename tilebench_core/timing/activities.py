@@ -8,6 +8,7 @@ so is everything but the reading.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -90,14 +91,19 @@ class ActivityBuffers:
 def _work_layouts(cupti: Any) -> Mapping[int, tuple[int, ...]]:
     """Kind → byte offsets of start, end and correlation id.
 
-    The oldest layout stands for all: later ones have only been appended to.
+    The oldest layout that cupti-python knows stands for all: later ones have only been appended to.
     """
     kinds, names = cupti.ActivityKind, ("start", "end", "correlation_id")
     return {
-        int(kinds.CONCURRENT_KERNEL): _places(cupti.activity_kernel9_dtype, *names),
-        int(kinds.MEMCPY): _places(cupti.activity_memcpy5_dtype, *names),
-        int(kinds.MEMSET): _places(cupti.activity_memset4_dtype, *names),
+        int(kinds.CONCURRENT_KERNEL): _places(_oldest(cupti, "kernel"), *names),
+        int(kinds.MEMCPY): _places(_oldest(cupti, "memcpy"), *names),
+        int(kinds.MEMSET): _places(_oldest(cupti, "memset"), *names),
     }
+
+
+def _oldest(cupti: Any, record: str) -> Any:
+    versions = [int(found[1]) for name in dir(cupti) if (found := re.fullmatch(rf"activity_{record}(\d+)_dtype", name))]
+    return getattr(cupti, f"activity_{record}{min(versions)}_dtype")
 
 
 def _places(layout: Any, *names: str) -> tuple[int, ...]:

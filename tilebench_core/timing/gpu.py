@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import warnings
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CacheFlush", "Captured", "capture", "device_state", "release_graph_memory"]
+__all__ = ["CacheFlush", "Captured", "capture", "device_state"]
 
 
 class CacheFlush:
@@ -46,51 +46,32 @@ class Captured:
         self.graph.replay()
 
 
-class _Shared:
-    """What all captures of a process share: a stream, and the memory pool of their graphs, held by an empty graph.
+@functools.cache
+def _capture_stream() -> torch.cuda.Stream:
+    """The stream that every capture of this process uses: libraries keep a workspace per stream."""
+    import torch
 
-    A pool per graph would cost a cudaMalloc each, and a stream per graph a workspace of every library. Outputs that are
-    still referenced are never handed out again, so graphs of one case cannot overwrite one another's.
-    """
-
-    stream: torch.cuda.Stream | None = None
-    holder: torch.cuda.CUDAGraph | None = None
-
-    @classmethod
-    def pool(cls) -> Any:
-        """The pool's handle, for `capture_begin`; call it on the capturing stream."""
-        import torch
-
-        if cls.holder is None:
-            cls.holder = torch.cuda.CUDAGraph()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # PyTorch warns that the graph is empty, which is what it is for
-                cls.holder.capture_begin()
-                cls.holder.capture_end()
-        return cls.holder.pool()
-
-
-def release_graph_memory() -> None:
-    """Let the allocator free what past graphs used, with its next `empty_cache`."""
-    _Shared.holder = None
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 def capture(launch: Callable[[], Any]) -> Captured:
-    """Capture `launch` in a CUDA graph. Raises whatever the capture raises; the device stays usable."""
+    """Capture `launch` in a CUDA graph. Raises whatever the capture raises; the device stays usable.
+
+    Each graph has a memory pool of its own. In a shared one an output of a later graph may lie where an earlier graph
+    keeps a temporary, and graphs that are replayed in turns would overwrite one another's results.
+    """
     import torch
 
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    if _Shared.stream is None:
-        _Shared.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream = _Shared.stream
+    stream = _capture_stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         launch()  # libraries initialise per stream; that must not happen inside the capture
     torch.cuda.current_stream().wait_stream(stream)
     # torch.cuda.graph would collect garbage and empty the allocator's cache first, which takes longer than the capture.
     with torch.cuda.stream(stream):
-        graph.capture_begin(pool=_Shared.pool())
+        graph.capture_begin()
         try:
             outputs = launch()
         except BaseException:

@@ -116,10 +116,7 @@ def release_memory() -> None:
     """Give the device's memory back, so that what comes next starts with all of it."""
     import torch
 
-    from tilebench_core.timing.gpu import release_graph_memory
-
     gc.collect()
-    release_graph_memory()
     torch.cuda.empty_cache()
 
 

@@ -111,7 +111,8 @@ def _config(case: Case, TILE: int, ROWS: int, blocks: int, BM: int, BN: int, occ
 
 def default(case: Case) -> Config:
     width = min(64, max(16, _power(case["D"])))
-    return _config(case, width, 32, 128, 64, width, 2)
+    # Four blocks per multiprocessor for wide heads: with one, each walks over its rows for longer than all else takes.
+    return _config(case, width, 32, 512 if case["D"] >= 128 else 128, 64, width, 2)
 
 
 def space(case: Case) -> list[Config]:
@@ -120,7 +121,7 @@ def space(case: Case) -> list[Config]:
         _config(case, tile, rows, blocks, bm, widest, occupancy)
         for tile in sorted({min(32, widest), widest})
         for rows in (32, 64)
-        for blocks in (128, 256)
+        for blocks in (128, 512)
         for bm in (32, 64)
         for occupancy in (1, 2)
     ]

@@ -107,7 +107,8 @@ def _config(case: Case, TILE: int, ROWS: int, programs: int, BM: int, BN: int, w
 def default(case: Case) -> Config:
     width = min(64, max(16, triton.next_power_of_2(case["D"])))
     small = case["M"] * case["D"] < 1 << 20
-    return _config(case, width, 32, 128, 32 if small else 64, width, 4, 3)
+    # Four programs per multiprocessor for wide heads: with one, each walks over its rows for longer than all else takes.
+    return _config(case, width, 32, 512 if case["D"] >= 128 else 128, 32 if small else 64, width, 4, 3)
 
 
 def space(case: Case) -> list[Config]:
@@ -118,11 +119,11 @@ def space(case: Case) -> list[Config]:
             _config(case, tile, rows, programs, bm, bn, 4, stages)
             for tile in sorted({min(32, widest), min(64, widest)})
             for rows in (32, 64)
-            for programs in (128, 256)
+            for programs in (128, 512)
             for bm, bn in ((32, min(64, widest)), (64, min(64, widest)), (64, widest))
             for stages in (2,)
         ]
-        + [_config(case, min(64, widest), 32, programs, 64, min(64, widest), 8, 3) for programs in (128, 256)]
+        + [_config(case, min(64, widest), 32, programs, 64, min(64, widest), 8, 3) for programs in (128, 512)]
     )
 
 

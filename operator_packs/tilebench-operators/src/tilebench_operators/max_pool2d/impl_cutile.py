@@ -88,9 +88,10 @@ def run(
 
 
 def default(case: Case) -> Config:
-    # As many lanes as divide a row's quads with little waste; then planes until a thread holds two quads.
+    # The longest run of a row that wastes at most a third of its lanes: short runs are loaded far below full speed.
+    # Then planes until a thread holds two quads.
     quads = ct.cdiv(case["W"] or case["H"], 4)
-    lanes = max((8, 16, 32), key=lambda lanes: (-ct.cdiv(quads, lanes) * lanes, lanes))
+    lanes = next((lanes for lanes in (32, 16) if ct.cdiv(quads, lanes) * lanes * 3 <= quads * 4), 8)
     return {"PLANES": 256 // lanes, "ROWS": 1 if case["H"] <= 128 else 4, "LANES": lanes}
 
 

@@ -1,0 +1,149 @@
+"""Block-sparse causal attention in TileLang: a block owns one row block of one head and walks its listed key blocks.
+
+The tiles are 64 × 64, so a block is small (one warp group multiplies), and several share a multiprocessor, which hides
+the waits for a list entry and then for the key block that it names. D is one tile: two halves would only need more
+instructions. Lists are short (three blocks), so there is little to gain from a second warp group that only loads: it
+is an option, SPECIALIZED, with TMA and a ring of stages; without it, the one warp group loads the next block (cp.async)
+while it works on this one.
+"""
+
+import tilelang
+import tilelang.language as T
+import torch
+from tilebench_core import Case, Config, Device, Kernel
+
+from tilebench_operators._tilelang_matmul import LOADER_REGISTERS, worker_registers
+
+LOG2_E = 1.4426950408889634
+
+
+def attention_kernel(
+    dtype: torch.dtype, D: int, BLOCK_M: int, BLOCK_N: int, stages: int, specialized: bool, threads: int
+):
+    """q, o [B·H, M, D], k, v [B·H_kv, M, D]; crow [num_layout·(rows + 1)], col [num_layout·rows·cols].
+
+    Rows beyond M load as zeros and are not stored; keys beyond M are right of the diagonal of every stored row.
+    """
+    heads_q, heads_kv, M = T.dynamic("heads_q"), T.dynamic("heads_kv"), T.dynamic("M")
+    crow_size, col_size = T.dynamic("crow_size"), T.dynamic("col_size")
+    per_sm = 2 if specialized else 3
+    registers = worker_registers(threads, per_sm)
+
+    @T.prim_func
+    def block_sparse_attention(
+        q: T.Tensor((heads_q, M, D), dtype),
+        k: T.Tensor((heads_kv, M, D), dtype),
+        v: T.Tensor((heads_kv, M, D), dtype),
+        o: T.Tensor((heads_q, M, D), dtype),
+        crow: T.Tensor((crow_size,), T.int32),
+        col: T.Tensor((col_size,), T.int32),
+        crow_stride: T.int32,
+        col_stride: T.int32,
+        num_layout: T.int32,
+        heads: T.int32,
+        kv_heads: T.int32,
+        scale: T.float32,
+    ):
+        with T.Kernel(T.ceildiv(M, BLOCK_M), heads_q, threads=threads) as (row, head):
+            T.assume(num_layout > 0)
+            T.assume(heads > 0)
+            T.assume(kv_heads > 0)
+            T.assume(heads >= kv_heads)
+            T.annotate_min_blocks_per_sm(per_sm)  # limits the registers of a thread
+            if specialized:
+                T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
+                T.annotate_consumer_reg_alloc(registers)
+            q_tile = T.alloc_shared((BLOCK_M, D), dtype)
+            k_tile = T.alloc_shared((BLOCK_N, D), dtype)
+            v_tile = T.alloc_shared((BLOCK_N, D), dtype)
+            o_tile = T.alloc_shared((BLOCK_M, D), dtype)
+            scores = T.alloc_fragment((BLOCK_M, BLOCK_N), T.float32)
+            p = T.alloc_fragment((BLOCK_M, BLOCK_N), dtype)
+            result = T.alloc_fragment((BLOCK_M, D), T.float32)
+            maximum = T.alloc_fragment((BLOCK_M,), T.float32)
+            previous = T.alloc_fragment((BLOCK_M,), T.float32)
+            shrink = T.alloc_fragment((BLOCK_M,), T.float32)
+            part = T.alloc_fragment((BLOCK_M,), T.float32)
+            total = T.alloc_fragment((BLOCK_M,), T.float32)
+            kv_head = head // heads * kv_heads + head % heads // (heads // kv_heads)
+            layout = head % heads % num_layout
+            first = crow[layout * crow_stride + row]
+            length = crow[layout * crow_stride + row + 1] - first
+
+            T.copy(q[head, row * BLOCK_M, 0], q_tile)
+            T.clear(result)
+            T.clear(total)
+            T.fill(maximum, -1.0e30)  # finite, so that a row without keys yields no inf - inf
+            # A block that ended while its tile of q is still on the way would leave the load to write into other
+            # data. So an empty list is walked as one diagonal block, of which the mask hides everything.
+            for entry in T.Pipelined(T.max(length, 1), num_stages=stages):
+                n = T.if_then_else(length > 0, col[layout * col_stride + first + entry], row)
+                T.copy(k[kv_head, n * BLOCK_N, 0], k_tile)
+                T.gemm(q_tile, k_tile, scores, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                if (n + 1) * BLOCK_N > row * BLOCK_M:  # the diagonal block
+                    for i, j in T.Parallel(BLOCK_M, BLOCK_N):
+                        scores[i, j] = T.if_then_else(
+                            length > 0 and row * BLOCK_M + i >= n * BLOCK_N + j, scores[i, j], -T.infinity(T.float32)
+                        )
+                T.copy(maximum, previous)
+                T.reduce_max(scores, maximum, dim=1, clear=False)
+                for i in T.Parallel(BLOCK_M):
+                    shrink[i] = T.exp2((previous[i] - maximum[i]) * scale)
+                for i, j in T.Parallel(BLOCK_M, BLOCK_N):
+                    scores[i, j] = T.exp2(scores[i, j] * scale - maximum[i] * scale)  # `scale` holds log2 e
+                T.reduce_sum(scores, part, dim=1)
+                for i in T.Parallel(BLOCK_M):
+                    total[i] = total[i] * shrink[i] + part[i]
+                T.copy(scores, p)
+                for i, j in T.Parallel(BLOCK_M, D):
+                    result[i, j] *= shrink[i]
+                T.copy(v[kv_head, n * BLOCK_N, 0], v_tile)
+                T.gemm(p, v_tile, result, policy=T.GemmWarpPolicy.FullRow)
+            for i, j in T.Parallel(BLOCK_M, D):
+                result[i, j] *= 1 / T.if_then_else(total[i] > 0, total[i], 1.0)
+            T.copy(result, o_tile)
+            T.copy(o_tile, o[head, row * BLOCK_M, 0])
+
+    return block_sparse_attention
+
+
+FAST = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
+PLAIN = {**FAST, tilelang.PassConfigKey.TL_DISABLE_WARP_SPECIALIZED: True}
+specialized_kernel = tilelang.jit(pass_configs=FAST)(attention_kernel)
+plain_kernel = tilelang.jit(pass_configs=PLAIN)(attention_kernel)
+
+
+def run(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout_crow: torch.Tensor, layout_col: torch.Tensor,
+    layout_crow_stride: int, layout_col_stride: int, num_layout: int, softmax_scale: float, num_heads: int,
+    num_kv_heads: int, M: int, BLOCK_M: int, EVEN_M: bool, BLOCK_N: int, EVEN_N: bool, BLOCK_D: int,
+    NUM_D_BLOCKS: int, *, SPECIALIZED: bool, stages: int, threads: int,
+) -> torch.Tensor:  # fmt: skip
+    """Return o [B, H, M, D]; q [B, H, M, D], k and v [B, H_kv, M, D]."""
+    o = torch.empty_like(q)
+    D = BLOCK_D * NUM_D_BLOCKS
+    heads = [tensor.view(-1, M, D) for tensor in (q, k, v, o)]
+    kernel = specialized_kernel if SPECIALIZED else plain_kernel
+    kernel(q.dtype, D, BLOCK_M, BLOCK_N, stages, SPECIALIZED, threads)(
+        *heads, layout_crow, layout_col, layout_crow_stride, layout_col_stride, num_layout, num_heads, num_kv_heads,
+        softmax_scale * LOG2_E,
+    )  # fmt: skip
+    return o
+
+
+def default(case: Case) -> Config:
+    return {"SPECIALIZED": False, "stages": 1, "threads": 128}
+
+
+def space(case: Case) -> list[Config]:
+    # Without the second warp group, TileLang 0.1.15 can't pipeline a loop of unknown length any deeper.
+    return [default(case)] + [{"SPECIALIZED": True, "stages": stages, "threads": 128} for stages in (1, 2, 3)]
+
+
+def unsupported(case: Case, device: Device) -> str | None:
+    if device.capability < (9, 0):
+        return "TileLang 0.1.15 pipelines a loop of unknown length only where there is TMA (compute capability 9.0)"
+    return None
+
+
+KERNEL = Kernel(run=run, default=default, space=space, unsupported=unsupported)

@@ -1,0 +1,156 @@
+"""Combining split-KV partial outputs in TileLang: a block owns a few columns of one head and all its splits.
+
+The largest input has 2.6 MB, so latency decides: D is cut into chunks to have more blocks than the 16 heads, and up to
+SPLITS splits are loaded at once, with no loop-carried chain, which covers the whole grid with SPLITS >= 320 in one
+pass. Longer inputs continue with a running maximum.
+
+Every thread owns four columns of some splits, with a maximum and sums of its own. They meet once, at the end: T.reduce_*
+would synchronise the block for every column.
+"""
+
+import tilelang
+import tilelang.language as T
+import torch
+from tilebench_core import Case, Config, Kernel
+
+LOG2_E = 1.4426950408889634
+
+
+@tilelang.jit
+def combine_kernel(SPLITS: int, CHUNK: int, VEC: int, threads: int):
+    """mid [BH, splits, D], lse [BH, splits], seqlen [B] int32, o [BH, D], all others fp32; CHUNK columns per block.
+
+    VEC (4 or 1) divides D: columns that a thread loads at once.
+    """
+    BH, splits, D, B = T.dynamic("BH"), T.dynamic("splits"), T.dynamic("D"), T.dynamic("B")
+    LANES = CHUNK // 4  # threads that share a split
+    ROWS = threads // LANES  # splits that the block loads side by side
+    PER_THREAD = SPLITS // ROWS
+    WARPS = threads // 32
+    HALVINGS = (32 // LANES).bit_length() - 1  # of the splits in a warp
+
+    @T.prim_func
+    def combine(
+        mid: T.Tensor((BH, splits, D), T.float32),
+        lse: T.Tensor((BH, splits), T.float32),
+        seqlen: T.Tensor((B,), T.int32),
+        o: T.Tensor((BH, D), T.float32),
+        heads: T.int32,
+        block_seq: T.int32,
+    ):
+        with T.Kernel(BH, T.ceildiv(D, CHUNK), threads=threads) as (head, chunk):
+            T.assume(D % VEC == 0)
+            T.assume(heads > 0)
+            T.assume(block_seq > 0)
+            thread = T.get_thread_binding()
+            column = chunk * CHUNK + thread % LANES * 4
+            values = T.alloc_local((PER_THREAD, 4), T.float32)
+            weights = T.alloc_local((PER_THREAD,), T.float32)
+            sums = T.alloc_local((4,), T.float32)
+            total = T.alloc_var(T.float32, init=0.0)
+            maximum = T.alloc_var(T.float32, init=T.min_value(T.float32))  # finite: no -inf - -inf
+            larger, shrink = T.alloc_var(T.float32), T.alloc_var(T.float32)
+            length, used = T.alloc_var(T.int32), T.alloc_var(T.int32)
+            warp_maximum = T.alloc_shared((WARPS,), T.float32)
+            warp_total = T.alloc_shared((WARPS,), T.float32)
+            warp_sums = T.alloc_shared((WARPS, CHUNK), T.float32)
+
+            length = seqlen[head // heads]
+            used = T.min(T.ceildiv(length, block_seq), splits)
+            for v in T.unroll(4):
+                sums[v] = 0
+            for part in T.serial(T.ceildiv(splits, SPLITS)):
+                for p in T.unroll(PER_THREAD):
+                    split = part * SPLITS + p * ROWS + thread // LANES
+                    # Masked by the allocation, not by `used`, so that this load need not wait for the sequence's length.
+                    for v in T.vectorized(4):
+                        values[p, v] = T.if_then_else(
+                            split < splits and column + v < D, mid[head, split, column + v], 0
+                        )
+                    weights[p] = T.if_then_else(split < splits, lse[head, split] * LOG2_E, 0)
+                larger = maximum
+                for p in T.unroll(PER_THREAD):
+                    if part * SPLITS + p * ROWS + thread // LANES >= used:
+                        weights[p] = -T.infinity(T.float32)
+                    larger = T.max(larger, weights[p])
+                shrink = T.exp2(maximum - larger)
+                maximum = larger
+                total = total * shrink
+                for v in T.unroll(4):
+                    sums[v] = sums[v] * shrink
+                for p in T.unroll(PER_THREAD):
+                    weights[p] = T.exp2(weights[p] - maximum)
+                    total = total + weights[p]
+                    if weights[p] > 0:  # unused splits may hold anything, NaN too
+                        for v in T.unroll(4):
+                            sums[v] = sums[v] + weights[p] * values[p, v]
+
+            # The threads of one warp that own the same columns are LANES, 2·LANES, ... apart.
+            larger = maximum
+            for h in T.unroll(HALVINGS):
+                larger = T.max(larger, T.shfl_xor(larger, LANES << h))
+            shrink = T.exp2(maximum - larger)
+            total = total * shrink
+            for v in T.unroll(4):
+                sums[v] = sums[v] * shrink
+            for h in T.unroll(HALVINGS):
+                total = total + T.shfl_xor(total, LANES << h)
+                for v in T.unroll(4):
+                    sums[v] = sums[v] + T.shfl_xor(sums[v], LANES << h)
+            if thread % 32 < LANES:
+                for v in T.vectorized(4):
+                    warp_sums[thread // 32, thread % 32 * 4 + v] = sums[v]
+                if thread % 32 == 0:
+                    warp_maximum[thread // 32] = larger
+                    warp_total[thread // 32] = total
+            T.sync_threads()
+            if thread < CHUNK and chunk * CHUNK + thread < D:
+                for w in T.unroll(WARPS):
+                    larger = T.max(larger, warp_maximum[w])
+                total = 0.0
+                sums[0] = 0
+                for w in T.unroll(WARPS):
+                    shrink = T.exp2(warp_maximum[w] - larger)
+                    total = total + warp_total[w] * shrink
+                    sums[0] = sums[0] + warp_sums[w, thread] * shrink
+                o[head, chunk * CHUNK + thread] = sums[0] / total
+
+    return combine
+
+
+def run(
+    mid_o: torch.Tensor, mid_lse: torch.Tensor, b_seqlen: torch.Tensor, block_seq: int, *, SPLITS: int, CHUNK: int,
+    threads: int,
+) -> torch.Tensor:  # fmt: skip
+    """Return o [B, H, D]; mid_o [B, H, splits, D], mid_lse [B, H, splits], b_seqlen [B] int32."""
+    B, H, splits, D = mid_o.shape
+    o = torch.empty([B, H, D], dtype=mid_o.dtype, device=mid_o.device)
+    combine_kernel(SPLITS, CHUNK, 4 if D % 4 == 0 else 1, threads)(
+        mid_o.view(B * H, splits, D), mid_lse.view(B * H, splits), b_seqlen, o.view(B * H, D), H, block_seq
+    )
+    return o
+
+
+def _config(case: Case, most: int, CHUNK: int, threads: int) -> Config:
+    """SPLITS covers the case's splits, if it may: at most `most`, at least one per thread."""
+    splits = -(-case["seq_len"] // case["block_seq"])
+    rows = threads // (CHUNK // 4)
+    return {"SPLITS": max(rows, min(most, 1 << (splits - 1).bit_length())), "CHUNK": CHUNK, "threads": threads}
+
+
+def default(case: Case) -> Config:
+    # 16 columns are 64 bytes of every split's row, two sectors: 128 blocks in the benchmark's grid.
+    return _config(case, 512, 16, 256)
+
+
+def space(case: Case) -> list[Config]:
+    configs = [
+        _config(case, most, chunk, threads)
+        for most in (128, 512)
+        for chunk in (8, 16, 32)
+        for threads in (64, 128, 256, 512)
+    ]
+    return [config for n, config in enumerate(configs) if config not in configs[:n]]
+
+
+KERNEL = Kernel(run=run, default=default, space=space)

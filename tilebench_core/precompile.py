@@ -16,11 +16,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilebench_core.backend import Backend
 from tilebench_core.case import Case
-from tilebench_core.config import RunConfig
+from tilebench_core.config import RunConfig, TuneSettings
 from tilebench_core.definition import Draw
 from tilebench_core.device import Device
+from tilebench_core.kernel import Config
+from tilebench_core.packs import KernelSource, Operator
 from tilebench_core.plan import CaseTask
+from tilebench_core.tune.choose import code_of
+from tilebench_core.tune.store import WinnerStore, candidates_of, known_winner, winner_key
+from tilebench_core.worker.timed import with_wishes
 
 if TYPE_CHECKING:
     import torch
@@ -55,17 +61,20 @@ class UnfilledDraw(Draw):
         return self._empty((n,), dtype)
 
 
-def _jobs(tasks: Sequence[CaseTask], share: str) -> list[tuple[str, str, str, list[dict[str, Any]], bool]]:
+def _jobs(tasks: Sequence[CaseTask], tune: TuneSettings) -> list[tuple[str, str, str, list[dict[str, Any]], bool]]:
     """(backend, kernel module, operator folder, cases, whole space) for every kernel and dtype that is going to run.
 
-    Where winners are shared between cases, only the first case of each kernel and dtype is searched.
+    Where winners are shared between cases, only the first case of each kernel and dtype is searched. The whole space is
+    compiled for our own search only: a DSL's own tuner compiles for itself, and its seconds count that.
     """
     grouped: dict[tuple[str, str, str, str, bool, int], list[dict[str, Any]]] = {}
     for task in tasks:
         for trial in task.trials:
             if trial.verdict is None and trial.module is not None:
                 tuned = trial.mode == "tuned"
-                apart = task.case.index if tuned and share == "case" else 0
+                if tuned and tune.kind != "shared":
+                    continue
+                apart = task.case.index if tuned and tune.share == "case" else 0
                 key = trial.backend, trial.module, task.operator.folder, task.case.dtype, tuned, apart
                 case, cases = asdict(task.case), grouped.setdefault(key, [])
                 if case not in cases and not (tuned and cases):
@@ -81,27 +90,29 @@ def _compile_job(
     module: str,
     folder: str,
     cases: Sequence[dict[str, Any]],
-    whole_space: bool,
+    search: _Search | None,
     arch: str,
+    slice_of: tuple[int, int] = (0, 1),
 ) -> int:
-    """Compile the default configuration of each case, or its whole space; runs in a process of its own.
+    """Compile the default configuration of each case, or what its `search` will need; runs in a process of its own.
 
-    Returns how many configurations compiled.
+    Of a search's configurations it takes every n-th, from the m-th on, as `slice_of` (m, n) says. Returns how many
+    configurations compiled.
     """
-    from importlib import import_module
-
     from tilebench_core.registry import installed
 
     registry = installed()
     value = registry.backend(backend_name).value
     backend = value(value.Options(**options))
-    kernel = import_module(module).KERNEL
-    definition = registry.operators[folder].load()
+    operator = registry.operators[folder]
+    source = next(k for k in registry.kernels_for(operator, backend_name) if k.module == module)
+    kernel, definition = source.load(), operator.load()
     compiled = 0
     for raw in cases:
         case = Case(**raw)
         inputs = definition.inputs(case, UnfilledDraw())
-        for config in kernel.space(case) if whole_space else [kernel.default(case)]:
+        wanted = [kernel.default(case)] if search is None else search.configurations(backend, source, case, inputs)
+        for config in wanted[slice_of[0] :: slice_of[1]]:
             try:
                 backend.warm_cache(kernel, inputs, config, arch)
                 compiled += 1
@@ -110,6 +121,30 @@ def _compile_job(
             except Exception:  # its failure is recorded where the kernel really runs; here it only means no head start
                 continue
     return compiled
+
+
+def _slices(jobs: Sequence[tuple[str, str, str, list[dict[str, Any]], bool]], cores: int) -> int:
+    """In how many parts each searched space is compiled, so that one case alone keeps the cores busy too."""
+    return max(1, cores // max(1, sum(tuned for *_, tuned in jobs)))
+
+
+class _Search:
+    """What a process must know of the coming searches of an operator to tell whether their winners are known."""
+
+    def __init__(self, config: RunConfig, device: Device, operator: Operator) -> None:
+        self.operator, self.device, self.share, self.kind = operator, device, config.tune.share, config.tune.kind
+        self.settings = with_wishes(config.timing, operator.config.raw)
+
+    def configurations(self, backend: Backend, kernel: KernelSource, case: Case, inputs: Sequence[Any]) -> list[Config]:
+        """The whole space of a case, or only the winner where one is known: then nothing is searched."""
+        value = kernel.load()
+        candidates = candidates_of(value.default(case), value.space(case))
+        code = code_of(backend, kernel, self.device, self.settings, self.kind)
+        known = known_winner(
+            WinnerStore().all(), key=winner_key(code, inputs, candidates), code=code, operator=self.operator.config,
+            case=case, candidates=candidates, share=self.share,
+        )  # fmt: skip
+        return candidates if known is None else [known.config]
 
 
 def _quiet(log: str, environment: Mapping[str, str]) -> None:
@@ -140,25 +175,37 @@ class Precompiler:
         say: Callable[[str], None],
     ) -> None:
         self._say, self._started = say, time.monotonic()
-        jobs = _jobs(tasks, config.tune.share)
+        jobs = _jobs(tasks, config.tune)
+        operators = {task.operator.folder: task.operator for task in tasks}
         self._pending: dict[tuple[str, str, str, int], set[Future[int]]] = {}
         self._all: set[Future[int]] = set()
         self._told = not jobs
         self._pool: ProcessPoolExecutor | None = None
         if not jobs:
             return
-        workers = max(1, min(len(jobs), (os.cpu_count() or 2) - 1))
+        cores = config.tune.workers or max(1, (os.cpu_count() or 2) - 1)
+        slices = _slices(jobs, cores)
+        workers = min(cores, sum(slices if tuned else 1 for *_, tuned in jobs))
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(workers, context, _quiet, (str(log), dict(environment)))
-        # Kernels with the most cases first: they take longest, and the order of the rest hardly matters.
-        for backend, module, folder, cases, tuned in sorted(jobs, key=lambda job: -len(job[3])):
+        # Most cases of a kernel share their code. So every kernel's samples are compiled before anybody's rest: what is
+        # left is then found in the compilers' caches, where side by side it would be compiled several times.
+        submitted = sorted(
+            ((turn, part, job) for job in jobs for turn, part in enumerate(_parts(job[3]))),
+            key=lambda entry: (min(entry[0], 1), -len(entry[2][3])),
+        )
+        for _, part, (backend, module, folder, _, tuned) in submitted:
             options = dict(config.backends[backend] or {})
-            for start in range(0, len(cases), _CASES_PER_JOB):
-                part = cases[start : start + _CASES_PER_JOB]
-                future = self._pool.submit(_compile_job, backend, options, module, folder, part, tuned, device.arch)
+            search = _Search(config, device, operators[folder]) if tuned else None
+            for number in range(slices if tuned else 1):
+                slice_of = number, slices if tuned else 1
+                future = self._pool.submit(
+                    _compile_job, backend, options, module, folder, part, search, device.arch, slice_of
+                )
                 self._all.add(future)
                 for case in part:
-                    self._pending.setdefault((folder, case["dtype"], case["kind"], case["index"]), set()).add(future)
+                    key = folder, case["dtype"], case["kind"], case["index"]
+                    self._pending.setdefault(key, set()).add(future)
 
     def ready(self, task: CaseTask) -> bool:
         """True if everything that `task` needs has been compiled, or has failed to."""
@@ -188,4 +235,14 @@ class Precompiler:
             self._pool = None
 
 
-_CASES_PER_JOB = 4
+def _parts(cases: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """A sample of the cases (the first, the middle and the last one), then the others in groups."""
+    sample = sorted({0, len(cases) // 2, len(cases) - 1})
+    rest = [case for place, case in enumerate(cases) if place not in sample]
+    return [
+        [cases[place] for place in sample],
+        *(rest[start : start + _CASES_PER_JOB] for start in range(0, len(rest), _CASES_PER_JOB)),
+    ]
+
+
+_CASES_PER_JOB = 8

@@ -20,10 +20,11 @@ __all__ = ["Launch", "compile_launch", "compiled_launch", "fill_cache", "recorde
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """A kernel and the arguments it was launched with."""
+    """A kernel, the arguments it was launched with, and its grid."""
 
     kernel: Any
     arguments: tuple[Any, ...]
+    grid: tuple[int, ...] = ()
 
 
 @contextlib.contextmanager
@@ -35,7 +36,7 @@ def recorded_launches(launch_too: bool) -> Iterator[list[Launch]]:
     original = cuda.tile.launch
 
     def launch(stream: Any, grid: Any, kernel: Any, arguments: Any, /, **options: Any) -> None:
-        launches.append(Launch(kernel, tuple(arguments)))
+        launches.append(Launch(kernel, tuple(arguments), tuple(grid)))
         if launch_too:
             original(stream, grid, kernel, arguments, **options)
 
@@ -43,11 +44,27 @@ def recorded_launches(launch_too: bool) -> Iterator[list[Launch]]:
         yield launches
 
 
+_KNOWN: dict[tuple[Any, ...], LaunchCode] = {}
+_FILLED: set[tuple[Any, ...]] = set()
+
+
 def compiled_launch(launch: Launch, arch: str) -> LaunchCode:
-    """Return the code of a launch that has run: cuTile finds it in its disk cache, where that is on."""
+    """Return the code of a launch that has run: cuTile finds it in its disk cache, where that is on.
+
+    It is kept for the process: even a cache hit passes through cuTile's front end, tenths of a second for each of the
+    dozens of launches of a sort, and a campaign asks again for every case.
+    """
     from cuda.tile._cext import default_tile_context
 
-    return _launch_code(launch, _compile(launch, arch, default_tile_context))
+    key = _key(launch, arch)
+    if key not in _KNOWN:
+        _KNOWN[key] = _launch_code(launch, _compile(launch, arch, default_tile_context))
+    return _KNOWN[key]
+
+
+def _key(launch: Launch, arch: str) -> tuple[Any, ...]:
+    """What decides about the code. Signatures cannot be hashed, their texts can."""
+    return launch.kernel._annotated_function, str(launch.kernel._compiler_options), str(_signature(launch)), arch
 
 
 def compile_launch(launch: Launch, arch: str, timeout_s: float) -> LaunchCode:
@@ -84,7 +101,10 @@ def fill_cache(launch: Launch, arch: str) -> None:
     """Compile a launch for `arch` into cuTile's disk cache."""
     from cuda.tile._cext import default_tile_context
 
-    _compile(launch, arch, default_tile_context)
+    key = _key(launch, arch)
+    if key not in _FILLED:
+        _compile(launch, arch, default_tile_context)
+        _FILLED.add(key)
 
 
 def _compile(launch: Launch, arch: str, context: Any) -> bytes:

@@ -99,7 +99,8 @@ def space(case: Case) -> list[Config]:
     shapes = [
         (64, 64, 128, 2), (64, 128, 128, 2), (128, 64, 128, 2), (128, 128, 128, 2), (128, 128, 256, 1), (128, 256, 256, 1)
     ]  # fmt: skip
-    return [
+    small = [default(case)] if case["M"] <= 32 else []
+    return small + [
         _config(bm, bn, depth, per_sm, stages, threads, transpose)
         for bm, bn, threads, per_sm in shapes
         for stages in (2, 3, 4)

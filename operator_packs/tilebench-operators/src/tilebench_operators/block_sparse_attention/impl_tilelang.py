@@ -65,10 +65,13 @@ def attention_kernel(
             shrink = T.alloc_fragment((BLOCK_M,), T.float32)
             part = T.alloc_fragment((BLOCK_M,), T.float32)
             total = T.alloc_fragment((BLOCK_M,), T.float32)
+            # Variables: expressions would be computed again at every use.
+            kv_head, start, length = T.alloc_var(T.int32), T.alloc_var(T.int32), T.alloc_var(T.int32)
             kv_head = head // heads * kv_heads + head % heads // (heads // kv_heads)
             layout = head % heads % num_layout
-            first = crow[layout * crow_stride + row]
-            length = crow[layout * crow_stride + row + 1] - first
+            start = crow[layout * crow_stride + row]
+            length = crow[layout * crow_stride + row + 1] - start
+            start = start + layout * col_stride
 
             T.copy(q[head, row * BLOCK_M, 0], q_tile)
             T.clear(result)
@@ -77,7 +80,7 @@ def attention_kernel(
             # A block that ended while its tile of q is still on the way would leave the load to write into other
             # data. So an empty list is walked as one diagonal block, of which the mask hides everything.
             for entry in T.Pipelined(T.max(length, 1), num_stages=stages):
-                n = T.if_then_else(length > 0, col[layout * col_stride + first + entry], row)
+                n = T.if_then_else(length > 0, col[start + entry], row)
                 T.copy(k[kv_head, n * BLOCK_N, 0], k_tile)
                 T.gemm(q_tile, k_tile, scores, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
                 if (n + 1) * BLOCK_N > row * BLOCK_M:  # the diagonal block

@@ -33,7 +33,7 @@ def default(case: Case) -> Config:
 def space(case: Case) -> list[Config]:
     tiles = [(128, 64, 4), (128, 64, 6), (128, 128, 3), (128, 128, 4), (128, 128, 5), (128, 256, 2), (64, 256, 3)]
     if case.dtype == "fp16":
-        tiles += [(128, 256, 3), (128, 256, 4)]
+        tiles += [(128, 256, 3)]
     return [_config(*tile, 256) for tile in tiles]
 
 

@@ -15,7 +15,6 @@ from tilebench_core import Case, Config, Kernel
 
 LOG2_E = math.log2(math.e)
 ZERO = ct.PaddingMode.ZERO
-NEG_INF = ct.PaddingMode.NEG_INF
 
 
 def phi(x):
@@ -33,8 +32,11 @@ def parts_kernel(k, v, states, sums, chunks_per_split, TILE: ct.Constant[int], R
     state = ct.zeros((TILE, TILE), ct.float32)
     total = ct.zeros((ROWS, TILE), ct.float32)  # summed over the rows once, at the end
     for chunk in range(split * chunks_per_split, ct.minimum(chunks, (split + 1) * chunks_per_split)):
-        # Rows beyond M load as -inf, and φ(-inf) is 0.
-        features = phi(ct.load(k, (chunk, i), (ROWS, TILE), padding_mode=NEG_INF))
+        # φ(0) is 1, so rows beyond M must be zeroed after φ. Padding with -inf would do it before, but TMA, which this load
+        # becomes, pads with zeros whatever is asked for (seen with cuda-tile 1.7 on an H200).
+        rows = chunk * ROWS + ct.arange(ROWS, dtype=ct.int32)
+        features = phi(ct.load(k, (chunk, i), (ROWS, TILE), padding_mode=ZERO))
+        features = ct.where(rows[:, None] < k.shape[0], features, 0.0)
         value = ct.load(v, (chunk, j), (ROWS, TILE), padding_mode=ZERO)
         total += features
         state = ct.mma(ct.transpose(features).astype(ct.tfloat32), value.astype(ct.tfloat32), state)

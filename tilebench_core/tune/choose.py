@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from tilebench_core.backend import Backend
+from tilebench_core.device import Device
 from tilebench_core.environment import now
-from tilebench_core.errors import LaunchError, RequestError
+from tilebench_core.errors import BackendError, LaunchError, NotTunable, RequestError
 from tilebench_core.kernel import Config
-from tilebench_core.packs import Operator
-from tilebench_core.tune.journal import Candidate, Journal, candidate_key
-from tilebench_core.tune.search import search
-from tilebench_core.tune.store import Winner, WinnerStore, winner_key
+from tilebench_core.outcomes import Outcome
+from tilebench_core.packs import KernelSource, Operator
+from tilebench_core.timing import TimingSettings
+from tilebench_core.tune.journal import Candidate, candidate_key, tuning_log
+from tilebench_core.tune.native import native_search
+from tilebench_core.tune.replay import pinned_config, pinned_configs
+from tilebench_core.tune.search import Search, pick, search
+from tilebench_core.tune.store import Winner, WinnerStore, candidates_of, code_key, known_winner, winner_key
 from tilebench_core.verify import PreparedCase
 from tilebench_core.worker.messages import Emitter, TaskMessage
 
@@ -22,123 +27,172 @@ if TYPE_CHECKING:
     from tilebench_core.worker.case import Run
     from tilebench_core.worker.session import Session
 
-__all__ = ["candidates_of", "tuned_config"]
+__all__ = ["code_of", "tuned_config"]
 
 
-def candidates_of(default: Config, space: Sequence[Config]) -> list[Config]:
-    """The default configuration first, then the space in its own order, each once."""
-    unique = {candidate_key(config): config for config in [default, *space]}
-    return list(unique.values())
+def code_of(backend: Backend, kernel: KernelSource, device: Device, settings: TimingSettings, kind: str) -> str:
+    """The part of a winner's key that all cases of a kernel share.
+
+    Of the timing protocol only a cold cache and graphs can change which candidate wins; a DSL's own tuner times in its
+    own way.
+    """
+    return code_key(
+        backend=backend.name,
+        options=asdict(backend.options),
+        kernel_source=kernel.source_hash,
+        device=f"{device.name} {device.driver}",
+        versions=backend.versions(),
+        conditions={"cold": settings.cold, "graph": settings.graph} if kind == "shared" else {},
+        kind=kind,
+    )
 
 
 def tuned_config(
     session: Session, operator: Operator, task: TaskMessage, run: Run, prepared: PreparedCase, emitter: Emitter
-) -> tuple[Config, str]:
-    """Return the configuration for a tuned trial and where it came from.
+) -> tuple[Config, str] | None:
+    """Return the configuration for a tuned trial and where it came from; None if the trial ends here, as `run.end` says.
 
-    Raises LaunchError if no candidate works, RequestError if a replayed campaign holds no winner for this series.
+    Raises LaunchError if no candidate works, and whatever the DSL's own tuner gives up with.
     """
     assert run.kernel is not None
     assert run.config is not None
+    about = {
+        "trial": run.trial.trial_id, "kind": session.tune.kind, "operator": operator.name, "dtype": task.case.dtype,
+        "params": dict(task.case.params), "backend": run.trial.backend, "device": session.device.name,
+    }  # fmt: skip
     if session.tune.kind == "replay":
-        return _replayed(session, operator, task, run)
-    shared = _shared_winner(session, operator, task, run)
-    if shared is not None:
-        return shared
+        return _replayed(session, task, run, about)
     candidates = candidates_of(run.config, run.kernel.space(task.case))
     if len(candidates) == 1:
         return run.config, "tuned: the space has one configuration"
-    backend = session.backends[run.trial.backend]
-    source = next(k for k in session.registry.kernels_for(operator, run.trial.backend) if k.module == run.trial.module)
-    key = winner_key(
-        backend=run.trial.backend,
-        kernel_source=source.source_hash,
-        inputs=prepared.inputs,
-        device=f"{session.device.name} {session.device.driver}",
-        versions=backend.versions(),
-        space=candidates,
-        kind=session.tune.kind,
+    if session.backends[run.trial.backend].interpreted(session.device):
+        _end(run, Outcome.UNSUPPORTED, "interpreted kernels are never timed, so there is nothing to tune by")
+        return None
+    work, code = _work(session, operator, task, run, prepared, emitter, candidates)
+    known = known_winner(
+        WinnerStore().all(), key=work.key, code=code, operator=operator.config, case=task.case, candidates=candidates,
+        share=session.tune.share,
+    )  # fmt: skip
+    if known is None:
+        return _found(work, run.config, about, code)
+    source = f"tuned: found again, {known.kind} search of {known.when}"
+    if known.key != work.key:
+        where = " ".join(f"{name}={value}" for name, value in {"dtype": known.dtype, **known.params}.items())
+        source = f"tuned: winner of {where} reused (tune.share={session.tune.share})"
+    work.journal.write("used", work.key, **about, config=known.config, source=source)
+    return known.config, source
+
+
+def _replayed(session: Session, task: TaskMessage, run: Run, about: Mapping[str, Any]) -> tuple[Config, str] | None:
+    where = str(session.tune.from_campaign)
+    try:
+        config = pinned_config(
+            pinned_configs(where, session.results_dir), about["operator"], task.case, about["backend"]
+        )
+    except RequestError as error:
+        _end(run, Outcome.ERROR, str(error))
+        return None
+    if config is None:
+        place = f"{about['operator']} {task.case.dtype} {task.case.label} on {about['backend']}"
+        _end(run, Outcome.ERROR, f"{where} holds no winner of {place}; run it with tune=shared first")
+        return None
+    source = f"tuned: replayed from {where}"
+    tuning_log(session.campaign_dir).write("used", "", **about, config=config, source=source)
+    return config, source
+
+
+def _found(work: Search, default: Config, about: Mapping[str, Any], code: str) -> tuple[Config, str] | None:
+    """Search, and keep the winner in the store and in the log."""
+    space = [dict(config) for config in work.candidates]
+    work.journal.write("search", work.key, **about, default=dict(default), space=space)
+    try:
+        kept = _searched(work, default, about, code)
+    except NotTunable as error:
+        work.journal.write("refused", work.key, **about, reason=str(error))
+        _end(work.run, Outcome.UNSUPPORTED, f"tune={about['kind']}: {error}")
+        return None
+    except BackendError as error:
+        work.journal.write("failed", work.key, **about, reason=str(error))
+        raise
+    WinnerStore().put(kept)
+    kind, told = about["kind"], {name: value for name, value in asdict(kept).items() if name != "key"}
+    work.journal.write("winner", work.key, trial=about["trial"], **told)
+    return kept.config, f"tuned: {kind} search over {len(work.candidates)} configurations"
+
+
+def _end(run: Run, outcome: Outcome, reason: str) -> None:
+    """End the trial without a configuration: it did not run with the default one."""
+    run.end, run.config, run.config_source = (outcome, reason), None, None
+
+
+def _work(
+    session: Session, operator: Operator, task: TaskMessage, run: Run, prepared: PreparedCase, emitter: Emitter,
+    candidates: Sequence[Config],
+) -> tuple[Search, str]:  # fmt: skip
+    """What a search works with, and the part of its key that all cases of the kernel share."""
+    from tilebench_core.worker.timed import settings_for
+
+    assert run.kernel is not None
+    trial, backend = run.trial, session.backends[run.trial.backend]
+    source = next(k for k in session.registry.kernels_for(operator, trial.backend) if k.module == trial.module)
+    settings = settings_for(session, task)
+    code = code_of(backend, source, session.device, settings, session.tune.kind)
+    work = Search(
+        session=session,
+        run=run,
+        prepared=prepared,
+        emitter=emitter,
+        journal=tuning_log(session.campaign_dir),
+        key=winner_key(code, prepared.inputs, candidates),
+        kernel=run.kernel,
+        candidates=candidates,
+        settings=settings,
     )
-    store = WinnerStore()
-    known = store.get(key)
-    if known is not None:
-        return known.config, f"tuned: found again, {known.kind} search of {known.when}"
-    journal = Journal(Path(session.campaign_dir) / "tuning.jsonl")
+    return work, code
+
+
+def _searched(work: Search, default: Config, about: Mapping[str, Any], code: str) -> Winner:
+    """Search, and return the winner as it is kept. Raises LaunchError if no candidate works."""
     started = time.perf_counter()
-    ended = search(session, task, run, prepared, candidates, journal, key, emitter)
-    winner = _pick(ended, candidates)
-    passed = [candidate for candidate in ended.values() if candidate.median_us is not None]
-    kept = Winner(
-        key=key,
-        operator=operator.name,
-        dtype=task.case.dtype,
-        params=dict(task.case.params),
-        backend=run.trial.backend,
-        device=session.device.name,
-        config=winner.config,
+    if about["kind"] == "native":
+        ended, winner, reason = native_search(work)
+    else:
+        ended = search(work)
+        winner, reason = _picked(work, ended)
+    failed = sum(candidate.failure is not None for candidate in ended.values())
+    return Winner(
+        key=work.key,
+        operator=about["operator"],
+        dtype=about["dtype"],
+        params=about["params"],
+        backend=about["backend"],
+        device=about["device"],
+        config=dict(winner.config),
         median_us=float(winner.median_us or 0.0),
-        default_us=ended[candidate_key(run.config)].median_us,
-        reason=f"fastest of {len(passed)}; ties within {NOISE:.0%} go to the earlier candidate",
-        candidates=len(candidates),
-        failed=len(candidates) - len(passed),
+        default_us=ended[candidate_key(default)].median_us,
+        reason=reason,
+        candidates=len(work.candidates),
+        failed=failed,
         seconds=time.perf_counter() - started,
         when=now(),
-        kind=session.tune.kind,
+        kind=about["kind"],
+        code=code,
+        compile_s=_total([candidate.compile_s for candidate in ended.values()]),
+        measure_s=_total([candidate.measure_s for candidate in ended.values()]),
     )
-    journal.write("winner", key, **{k: v for k, v in kept.__dict__.items() if k != "key"})
-    store.put(kept)
-    return winner.config, f"tuned: {session.tune.kind} search over {len(candidates)} configurations"
 
 
-NOISE = 0.01
-"""Two candidates whose medians differ by less than this share are tied."""
+def _picked(work: Search, ended: Mapping[str, Candidate]) -> tuple[Candidate, str]:
+    picked = pick(ended, work.candidates)
+    if picked is None:
+        reasons = sorted({str(candidate.failure) for candidate in ended.values()})
+        raise LaunchError(f"none of {len(work.candidates)} configurations works: {'; '.join(reasons)[:300]}")
+    lost = work.journal.lost_finalists(work.key)
+    if lost is None:
+        return picked
+    return picked[0], f"{picked[1]} in the first round; the finalists were not measured in turns: {lost}"
 
 
-def _pick(ended: Mapping[str, Candidate], candidates: Sequence[Config]) -> Candidate:
-    """The fastest finalist; of those within the noise of it, the earliest in the list."""
-    passed = [c for c in ended.values() if c.median_us is not None]
-    finalists = [c for c in passed if c.finalist] or passed
-    if not finalists:
-        reasons = {c.failure for c in ended.values() if c.failure}
-        raise LaunchError(f"none of {len(candidates)} configurations works: {'; '.join(sorted(reasons))[:300]}")
-    best = min(float(c.median_us or 0.0) for c in finalists)
-    tied = {candidate_key(c.config) for c in finalists if float(c.median_us or 0.0) <= best * (1 + NOISE)}
-    first = next(candidate_key(config) for config in candidates if candidate_key(config) in tied)
-    return ended[first]
-
-
-def _shared_winner(session: Session, operator: Operator, task: TaskMessage, run: Run) -> tuple[Config, str] | None:
-    """With `tune.share`, the winner of the nearest case that was searched on this device for the same kernel's space."""
-    if session.tune.share == "case":
-        return None
-    assert run.kernel is not None
-    assert run.config is not None
-    allowed = {candidate_key(c) for c in candidates_of(run.config, run.kernel.space(task.case))}
-    size = operator.config.bytes(task.case)
-    near: list[tuple[float, Winner]] = []
-    for winner in WinnerStore().all():
-        same = winner.operator == operator.name and winner.backend == run.trial.backend
-        same &= winner.device == session.device.name and winner.kind == session.tune.kind
-        if same and (session.tune.share == "operator" or winner.dtype == task.case.dtype):
-            other = replace(task.case, params=winner.params, dtype=winner.dtype)
-            if candidate_key(winner.config) in allowed:
-                near.append((abs(operator.config.bytes(other) - size), winner))
-    if not near:
-        return None
-    winner = min(near, key=lambda pair: pair[0])[1]
-    where = " ".join(f"{name}={value}" for name, value in winner.params.items())
-    return winner.config, f"tuned: winner of {where} reused (tune.share={session.tune.share})"
-
-
-def _replayed(session: Session, operator: Operator, task: TaskMessage, run: Run) -> tuple[Config, str]:
-    from tilebench_core.campaign import find_campaign
-
-    name = str(session.tune.from_campaign)
-    for record in find_campaign(name, session.results_dir).records():
-        same = (record.operator, record.dtype, record.backend) == (operator.name, task.case.dtype, run.trial.backend)
-        if same and record.mode == "tuned" and record.params == dict(task.case.params) and record.config is not None:
-            return record.config, f"tuned: replayed from {name}"
-    raise RequestError(
-        f"campaign {name!r} holds no tuned record of {operator.name} {task.case.dtype} {task.case.label} on"
-        f" {run.trial.backend}; run it with tune=shared first"
-    )
+def _total(seconds: Sequence[float | None]) -> float | None:
+    known = [value for value in seconds if value is not None]
+    return sum(known) if known else None

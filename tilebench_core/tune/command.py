@@ -32,7 +32,7 @@ def tune_command(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         case = " ".join(f"{name}={value}" for name, value in winner.params.items())
         gain = f"{winner.default_us / winner.median_us:.2f}×" if winner.default_us else "–"
         print(
-            f"{winner.key}  {winner.operator} {winner.dtype} {case} on {winner.backend}, {winner.device}: "
+            f"{winner.key}  {winner.operator} {winner.dtype} {case} on {winner.backend}, {winner.device}, {winner.kind}: "
             f"{winner.median_us:.2f} µs, {gain} over the default, {json.dumps(dict(winner.config))}"
         )
     print(f"{len(winners)} winners in {store.path}")

@@ -1,7 +1,8 @@
 """The store of winners: one file for all backends, found again by the next process.
 
-The key is everything that can change which configuration wins: backend, kernel source, shapes, strides and dtypes of the
-inputs, plain values, device, versions, and the search space.
+A winner's key is everything that can change which configuration wins: backend and its options, kernel source, shapes,
+strides and dtypes of the inputs, plain values, device, versions, the conditions of timing, the kind of search, and the
+search space.
 """
 
 from __future__ import annotations
@@ -10,18 +11,37 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-__all__ = ["Winner", "WinnerStore", "default_path", "describe_inputs", "winner_key"]
+from tilebench_core.case import Case
+from tilebench_core.kernel import Config
+from tilebench_core.operator_config import OperatorConfig
+from tilebench_core.tune.journal import candidate_key
+
+__all__ = [
+    "Winner",
+    "WinnerStore",
+    "candidates_of",
+    "code_key",
+    "default_path",
+    "describe_inputs",
+    "known_winner",
+    "winner_key",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """A configuration that won a search, and the search's figures."""
+    """A configuration that won a search, and the search's figures.
+
+    `code` is the part of the key that all cases of a kernel share. `median_us` is what the search measured: of a native
+    search by the DSL's own clock. `seconds` is the wall time of the search in the process that ended it; `compile_s`
+    and `measure_s` add up over the candidates, where the search can tell them apart.
+    """
 
     key: str
     operator: str
@@ -38,6 +58,9 @@ class Winner:
     seconds: float
     when: str
     kind: str = "shared"
+    code: str = ""
+    compile_s: float | None = None
+    measure_s: float | None = None
 
 
 def default_path() -> Path:
@@ -49,6 +72,12 @@ def default_path() -> Path:
     return Path(base) / "winners.jsonl"
 
 
+def candidates_of(default: Config, space: Sequence[Config]) -> list[Config]:
+    """The default configuration first, then the space in its own order, each once."""
+    unique = {candidate_key(config): config for config in [default, *space]}
+    return list(unique.values())
+
+
 def describe_inputs(inputs: Sequence[Any]) -> list[Any]:
     """Shapes, strides and dtypes of the tensors, and the plain values, of a kernel's inputs."""
     return [
@@ -57,20 +86,57 @@ def describe_inputs(inputs: Sequence[Any]) -> list[Any]:
     ]
 
 
-def winner_key(
-    *,
-    backend: str,
-    kernel_source: str,
-    inputs: Sequence[Any],
-    device: str,
-    versions: Mapping[str, str],
-    space: Iterable[Mapping[str, Any]],
-    kind: str,
-) -> str:
-    """The key under which a winner is kept."""
-    identity = [backend, kernel_source, describe_inputs(inputs), device, dict(versions), [dict(c) for c in space], kind]
+def _digest(identity: Any) -> str:
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def code_key(
+    *,
+    backend: str,
+    options: Mapping[str, Any],
+    kernel_source: str,
+    device: str,
+    versions: Mapping[str, str],
+    conditions: Mapping[str, Any],
+    kind: str,
+) -> str:
+    """The part of a winner's key that does not depend on the case."""
+    return _digest([backend, dict(options), kernel_source, device, dict(versions), dict(conditions), kind])
+
+
+def winner_key(code: str, inputs: Sequence[Any], space: Iterable[Mapping[str, Any]]) -> str:
+    """The key under which a winner is kept."""
+    return _digest([code, describe_inputs(inputs), [dict(config) for config in space]])
+
+
+def known_winner(
+    winners: Sequence[Winner],
+    *,
+    key: str,
+    code: str,
+    operator: OperatorConfig,
+    case: Case,
+    candidates: Sequence[Config],
+    share: str,
+) -> Winner | None:
+    """The winner under `key`; else, with `share` "dtype" or "operator", that of the nearest case of the same code.
+
+    The nearest is the one whose compulsory bytes differ least; its configuration must be one of `candidates`.
+    """
+    exact = next((winner for winner in winners if winner.key == key), None)
+    if exact is not None or share == "case":
+        return exact
+    allowed = {candidate_key(config) for config in candidates}
+    size = operator.bytes(case)
+    near = [
+        (abs(operator.bytes(replace(case, params=winner.params, dtype=winner.dtype)) - size), winner)
+        for winner in winners
+        if winner.code == code
+        and (share == "operator" or winner.dtype == case.dtype)
+        and candidate_key(winner.config) in allowed
+    ]
+    return min(near, key=lambda pair: pair[0])[1] if near else None
 
 
 class WinnerStore:
@@ -84,7 +150,7 @@ class WinnerStore:
         if not self.path.is_file():
             return []
         found = {}
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 winner = Winner(**json.loads(line))
             except (ValueError, TypeError):
@@ -99,8 +165,10 @@ class WinnerStore:
     def put(self, winner: Winner) -> None:
         """Keep a winner."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(self.path) + ".lock"), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(winner), allow_nan=False, separators=(",", ":")) + "\n")
+        with FileLock(str(self.path) + ".lock"):
+            torn = self.path.is_file() and self.path.read_bytes()[-1:] not in (b"", b"\n")
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n" * torn + json.dumps(asdict(winner), allow_nan=False, separators=(",", ":")) + "\n")
 
     def clear(self) -> int:
         """Forget all winners; return how many there were."""

@@ -1,0 +1,229 @@
+"""What tuning costs and what it finds, on a GPU: `python benchmarks/tuning.py --out FOLDER [--backend triton]`.
+
+Matrix multiplication, fp16, 4096 × 4096 × 4096, the whole space of each backend, from cold caches: by our shared search
+and by the DSL's own tuner. Each is run again by a second process, which must find the winner without compiling or
+measuring a candidate. The shared search is repeated, with an empty store of winners, to see whether it finds the same
+winner. Then default and winners are measured in turns within one process. Writes tuning-<backend>.json for each backend,
+and tuning.md over all backends whose files are in the folder; exits with 1 where a second process searched or compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+OPERATOR, FOLDER, DTYPE, CASE = "matmul_fp32_fp16_fp8", "matmul_fp32_fp16_fp8", "fp16", 3  # K = 4096
+BACKENDS = ("triton", "cutile", "tilelang")
+CACHES = {
+    "TILEBENCH_CACHE": "winners", "TRITON_CACHE_DIR": "triton", "CUDA_TILE_CACHE_DIR": "cutile",
+    "TILELANG_CACHE_DIR": "tilelang", "CUDA_CACHE_PATH": "driver",
+}  # fmt: skip
+COMMAND_LIMIT_S = 500
+
+
+def run(backend: str, tune: str, caches: Path, out: Path, campaign: str) -> dict[str, Any]:
+    """Run one tuned trial as a user would; return its wall seconds, record, tuning log and number of new compiled files."""
+    command = [
+        sys.executable, "-m", "tilebench_core.cli", "run", f"operator=[{OPERATOR}]", f"dtype=[{DTYPE}]",
+        f"backend=[{backend}]", f"cases={CASE}", "mode=[tuned]", f"tune={tune}", "tracking=none", "figures=false",
+        "noise_floor=false", f"campaign={campaign}", f"results_dir={out}", "rerun=all",
+    ]  # fmt: skip
+    env = {**os.environ, **{name: str(caches / folder) for name, folder in CACHES.items()}}
+    before = compiled_files(caches)
+    log = out / campaign / "tuning.jsonl"
+    known = len(log.read_text().splitlines()) if log.is_file() else 0
+    begun = time.perf_counter()
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=COMMAND_LIMIT_S)
+    wall_s = time.perf_counter() - begun
+    lines = (out / campaign / "records.jsonl").read_text().splitlines() if done.returncode < 2 else []
+    if not lines:
+        raise SystemExit(f"{campaign}: {done.stdout[-700:]} {done.stderr[-700:]}")
+    events = [json.loads(line) for line in log.read_text().splitlines()[known:]] if log.is_file() else []
+    return {
+        "wall_s": wall_s, "record": json.loads(lines[-1]), "events": events,
+        "new_files": compiled_files(caches) - before,
+    }  # fmt: skip
+
+
+def compiled_files(caches: Path) -> int:
+    """How many files the compilers' caches hold, without the store of winners and what a database keeps while it is open."""
+    passing = ("-wal", "-shm", "-journal", ".lock")
+    files = (path for path in caches.rglob("*") if path.is_file() and not path.name.endswith(passing))
+    return sum("winners" not in path.relative_to(caches).parts for path in files)
+
+
+def told(ran: Mapping[str, Any]) -> dict[str, Any]:
+    """One run as it is written: what was chosen, what it cost, and whether anything was searched."""
+    record = ran["record"]
+    winner = next((event for event in ran["events"] if event["event"] == "winner"), {})
+    kept = ("candidates", "failed", "reason", "median_us", "default_us", "seconds", "compile_s", "measure_s")
+    return {
+        "wall_s": round(ran["wall_s"], 2), "outcome": record["outcome"], "reason": record["reason"],
+        "config": record["config"], "config_source": record["config_source"], "final_median_us": record["median_us"],
+        "searched": any(event["event"] in ("search", "started") for event in ran["events"]),
+        "new_compiled_files": ran["new_files"], "search": {name: winner.get(name) for name in kept},
+    }  # fmt: skip
+
+
+def in_turns(backend_name: str, configs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Median microseconds of each configuration, measured in turns in this process: cold cache, graphs, 100 samples."""
+    from tilebench_core.devices import find_device
+    from tilebench_core.registry import installed
+    from tilebench_core.timing import Entry, TimingSettings, clock_named, time_entries
+    from tilebench_core.timing.gpu import CacheFlush, capture
+
+    registry = installed()
+    backend = registry.backend(backend_name).value()
+    os.environ.update(backend.environment(find_device("auto")))  # before the DSL is imported
+    import torch
+
+    from tilebench_core.definition import Draw
+
+    clock = clock_named("cupti", {})
+    clock.open()
+    operator = registry.operators[FOLDER]
+    kernel = registry.kernels_for(operator, backend_name)[0].load()
+    inputs = operator.load().inputs(operator.config.cases(DTYPE)[CASE], Draw("cuda", 0))
+    flush = CacheFlush(torch.cuda.get_device_properties(0).L2_cache_size)
+    settings = TimingSettings(protocol="fixed", warmup=20, repeat=100)
+    with clock.case():
+        entries = []
+        for number, config in enumerate(configs):
+            backend.compile(kernel, inputs, config)
+            graph = capture(lambda config=config: backend.launch(kernel, inputs, config))
+            entries.append(Entry(str(number), graph.replay, graph.replay))
+        timings = time_entries(entries, settings, clock, flush)
+    clock.close()
+    return [statistics.median(sample.busy_us for sample in timing.samples) for timing in timings]
+
+
+def default_config(backend: str) -> dict[str, Any]:
+    """The hand-picked configuration of the case."""
+    from tilebench_core.registry import installed
+
+    registry = installed()
+    operator = registry.operators[FOLDER]
+    kernel = registry.kernels_for(operator, backend)[0].load()
+    return dict(kernel.default(operator.config.cases(DTYPE)[CASE]))
+
+
+def measure(backend: str, out: Path, repeats: int) -> dict[str, Any]:
+    """Everything about one backend."""
+    result: dict[str, Any] = {"backend": backend}
+    with tempfile.TemporaryDirectory(prefix="tilebench-cold-") as folder:
+        for tune in ("shared", "native"):
+            caches = Path(folder) / tune
+            caches.mkdir()
+            result[tune] = told(run(backend, tune, caches, out, f"{backend}-{tune}"))
+            if result[tune]["config"] is None:
+                continue  # refused; its reason is in the result
+            result[f"{tune}_again"] = told(run(backend, tune, caches, out, f"{backend}-{tune}-again"))
+        repeated = [result["shared"]]
+        for number in range(2, repeats + 1):  # compiled code is there by now, winners are not
+            (Path(folder) / "shared" / "winners" / "winners.jsonl").unlink(missing_ok=True)
+            repeated.append(told(run(backend, "shared", Path(folder) / "shared", out, f"{backend}-shared-{number}")))
+        result["repeats"] = [{"config": r["config"], **r["search"]} for r in repeated]
+        chosen = [default_config(backend), *(r["config"] for r in repeated)]
+        chosen += [result["native"]["config"]] if result["native"]["config"] else []
+        configs = [json.loads(text) for text in dict.fromkeys(json.dumps(c, sort_keys=True) for c in chosen if c)]
+        child = subprocess.run(
+            [sys.executable, str(Path(__file__).resolve()), "--in-turns", json.dumps(configs), "--backend", backend],
+            env={**os.environ, **{name: str(Path(folder) / "shared" / to) for name, to in CACHES.items()}},
+            capture_output=True, text=True, timeout=COMMAND_LIMIT_S,
+        )  # fmt: skip
+        if child.returncode:
+            raise SystemExit(f"{backend} in turns: {child.stdout[-700:]} {child.stderr[-1500:]}")
+        medians = json.loads(child.stdout.splitlines()[-1])
+    result["turns"] = [{"config": c, "median_us": m} for c, m in zip(configs, medians, strict=True)]
+    result["device"], result["versions"] = device_and_versions(out / f"{backend}-shared")
+    return result
+
+
+def device_and_versions(campaign: Path) -> tuple[str, dict[str, str]]:
+    """What the campaign ran on, from its last record."""
+    record = json.loads((campaign / "records.jsonl").read_text().splitlines()[-1])
+    return record["device"], record["versions"]
+
+
+def median_of(result: Mapping[str, Any], config: Any) -> float:
+    """The median of a configuration that was measured in turns."""
+    return float(next(row["median_us"] for row in result["turns"] if row["config"] == config))
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The Markdown page."""
+    lines = [
+        f"Matrix multiplication, fp16, 4096 × 4096 × 4096, whole space, cold caches, on {results[0]['device']}. Wall seconds"
+        " are of the whole command, from its start to its end; the second process finds the winner in the store."
+        " Medians are of one process that measures default and winners in turns (cold L2, CUDA graphs, 100 samples).",
+        "",
+        "| backend | search | candidates | failed | wall s | wall s, second process | winner µs | over default | winner |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        default_us = result["turns"][0]["median_us"]
+        lines.append(
+            f"| {result['backend']} | default | | | | | {default_us:.2f} | 1.00× | {shown(result['turns'][0]['config'])} |"
+        )
+        for tune in ("shared", "native"):
+            found, again = result[tune], result.get(f"{tune}_again")
+            if again is None:
+                lines.append(f"| {result['backend']} | {tune} | | | {found['wall_s']:.1f} | | | | {found['reason']} |")
+                continue
+            median, search = median_of(result, found["config"]), found["search"]
+            lines.append(
+                f"| {result['backend']} | {tune} | {search['candidates']} | {search['failed']} | {found['wall_s']:.1f} |"
+                f" {again['wall_s']:.1f} | {median:.2f} | {default_us / median:.2f}× | {shown(found['config'])} |"
+            )
+    lines += [
+        "",
+        "| backend | shared search, repeated | distinct winners | their medians in turns, µs |",
+        "|---|---|---|---|",
+    ]
+    for result in results:
+        winners = list(dict.fromkeys(json.dumps(r["config"], sort_keys=True) for r in result["repeats"]))
+        medians = ", ".join(f"{median_of(result, json.loads(winner)):.2f}" for winner in winners)
+        lines.append(f"| {result['backend']} | {len(result['repeats'])} times | {len(winners)} | {medians} |")
+    return "\n".join(lines) + "\n"
+
+
+def shown(config: Mapping[str, Any]) -> str:
+    """A configuration in a cell."""
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def main() -> int:
+    """Measure, write, and check that no second process searched or compiled."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("results/tuning"))
+    parser.add_argument("--backend", action="append", choices=BACKENDS, help="one of them; all without it")
+    parser.add_argument("--repeats", type=int, default=5, help="how often the shared search is made")
+    parser.add_argument("--in-turns", help=argparse.SUPPRESS)
+    wanted = parser.parse_args()
+    if wanted.in_turns:
+        print(json.dumps(in_turns(wanted.backend[0], json.loads(wanted.in_turns))))
+        return 0
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    for backend in wanted.backend or BACKENDS:
+        result = measure(backend, wanted.out, wanted.repeats)
+        (wanted.out / f"tuning-{backend}.json").write_text(json.dumps(result, indent=1))
+    results = [
+        json.loads(path.read_text()) for name in BACKENDS if (path := wanted.out / f"tuning-{name}.json").is_file()
+    ]
+    (wanted.out / "tuning.md").write_text(table(results))
+    print(table(results))
+    idle = [again for result in results for tune in ("shared", "native") if (again := result.get(f"{tune}_again"))]
+    return int(any(again["searched"] or again["new_compiled_files"] for again in idle))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

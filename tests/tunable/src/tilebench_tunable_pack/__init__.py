@@ -1,0 +1,1 @@
+"""One operator whose space of configurations the case chooses."""

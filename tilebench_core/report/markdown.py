@@ -13,6 +13,7 @@ from tilebench_core.report.cells import (
     suite_tables,
 )
 from tilebench_core.report.content import Content
+from tilebench_core.report.diagnosis import diagnoses
 
 __all__ = ["markdown_report", "markdown_table"]
 
@@ -42,6 +43,10 @@ def markdown_report(content: Content) -> str:
             parts += [f"### {table.title}", markdown_table(table)]
         for table in (duel_table(group), operator_table(group), below_table(group), accounting_table(group)):
             parts += [f"### {table.title}", markdown_table(table) if table.rows else "None."]
+    diagnosed = diagnoses(content.campaigns)
+    parts += ["## Diagnosis at the largest cases"] if diagnosed else []
+    for found in diagnosed:
+        parts += [f"### {found.operator}, {found.dtype}: {found.case}", markdown_table(found.evidence)]
     if content.inapplicable:
         parts += ["## Not applicable here", markdown_table(failure_table("", content.inapplicable))]
     rows = [[f"`{name}`", value] for name, value in environment_rows(content)]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilebench_core.analysis.points import Contestant, Point
@@ -27,6 +28,7 @@ from tilebench_core.report.cells import (
 )  # fmt: skip
 from tilebench_core.report.chart import chart, markers, sparkline, styles
 from tilebench_core.report.content import Content, Group, OperatorRow, Trouble, params_text
+from tilebench_core.report.diagnosis import Diagnosis, diagnoses
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -56,6 +58,7 @@ class OperatorSection:
     summary: str
     dtypes: Sequence[DtypeSection]
     troubles: Sequence[Trouble]
+    diagnoses: Sequence[Diagnosis]
 
 
 @lru_cache(maxsize=1)
@@ -67,13 +70,19 @@ def _template() -> Template:
     return environment.from_string(text)
 
 
-def html_report(content: Content) -> str:
-    """The whole page: failures, summary, categories, wins, operators, a section per operator, environment."""
+def html_report(content: Content, out: Path | None = None) -> str:
+    """The whole page: failures, summary, categories, wins, operators, a section per operator, environment.
+
+    `out` is the folder that the page is written to, from which it links to kept code.
+    """
     style = looks(content.view.contestants)
     index_of = {who: index for index, who in enumerate(content.view.contestants)}
     by_operator: dict[str, list[Trouble]] = defaultdict(list)
     for trouble in content.failures:
         by_operator[trouble.operator].append(trouble)
+    diagnosed: dict[str, list[Diagnosis]] = defaultdict(list)
+    for diagnosis in diagnoses(content.campaigns, out):
+        diagnosed[diagnosis.operator].append(diagnosis)
     groups = []
     for number, group in enumerate(content.groups):
         table = operator_table(group)
@@ -88,7 +97,8 @@ def html_report(content: Content) -> str:
                 "rows": list(zip(table.rows, sparks, [_anchor(number, row[0]) for row in table.rows], strict=True)),
                 "legend": [(index_of[who], who.label) for who in group.contestants],
                 "sections": [
-                    _section(number, group, row, index_of, by_operator[row.operator]) for row in group.operators
+                    _section(number, group, row, index_of, by_operator[row.operator], diagnosed[row.operator])
+                    for row in group.operators
                 ],
             }
         )
@@ -106,8 +116,9 @@ def _anchor(number: int, operator: str) -> str:
 
 
 def _section(
-    number: int, group: Group, row: OperatorRow, index_of: dict[Contestant, int], troubles: Sequence[Trouble]
-) -> OperatorSection:
+    number: int, group: Group, row: OperatorRow, index_of: dict[Contestant, int], troubles: Sequence[Trouble],
+    diagnosed: Sequence[Diagnosis],
+) -> OperatorSection:  # fmt: skip
     operator = row.operator
     view = group.view.by_operator[operator]
     peaks = group.peaks
@@ -129,7 +140,7 @@ def _section(
     summary = " · ".join(filter(None, [row.category, best, tuned, f"{share(row.pass_rate)} passed"]))
     return OperatorSection(
         anchor=_anchor(number, operator), operator=operator, category=row.category, summary=summary, dtypes=dtypes,
-        troubles=troubles,
+        troubles=troubles, diagnoses=diagnosed,
     )  # fmt: skip
 
 

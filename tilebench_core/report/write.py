@@ -71,7 +71,7 @@ def _write_rest(content: Content, out: Path, formats: Sequence[str]) -> list[Pat
         from tilebench_core.report.page import html_report
 
         written.append(out / "report.html")
-        written[-1].write_text(html_report(content), encoding="utf-8")
+        written[-1].write_text(html_report(content, out), encoding="utf-8")
     return written + tables()
 
 

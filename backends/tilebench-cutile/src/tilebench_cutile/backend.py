@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 from tilebench_core import Backend, Compilation, Config, Device, Kernel
+from tilebench_core.backend import NativeSearch
 
 __all__ = ["CutileBackend", "CutileOptions"]
 
@@ -122,6 +123,14 @@ class CutileBackend(Backend):
                 yield failure if failure is not None else self.compile(kernel, inputs, config)
             except Exception as error:  # a candidate's failure is its result, not the search's
                 yield error
+
+    def autotune(self, kernel: Kernel, inputs: Sequence[Any], configs: Sequence[Config]) -> NativeSearch:
+        """See `Backend.autotune`: `cuda.tile.tune.exhaustive_search`, for a `run` that launches one kernel."""
+        from tilebench_cutile.errors import translated_errors
+        from tilebench_cutile.native import searched
+
+        with translated_errors():
+            return searched(kernel, inputs, configs)
 
 
 def _has_tile_compiler() -> bool:

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from tilebench_core import CompileError, DeviceOutOfMemory, LaunchError
+from tilebench_core.errors import NotTunable
 
 __all__ = ["translated_errors"]
 
@@ -18,7 +19,7 @@ class translated_errors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or not isinstance(error, Exception):
+        if error is None or not isinstance(error, Exception) or isinstance(error, NotTunable):
             return
         import torch
         from cuda.tile import TileError

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from tilebench_core import Backend, Compilation, CompileError, Config, Device, DeviceOutOfMemory, Kernel, LaunchError
+from tilebench_core.backend import NativeSearch
 from tilebench_core.errors import BackendError
 
 __all__ = ["TilelangBackend", "TilelangOptions"]
@@ -35,6 +36,7 @@ class TilelangBackend(Backend):
     name: ClassVar[str] = "tilelang"
     Options: ClassVar[type] = TilelangOptions
     install: ClassVar[str] = "pip install tilebench-tilelang"
+    inspection: ClassVar[Mapping[str, Any]] = {"assemble": True}
 
     def probe(self, device: Device) -> str | None:
         """See `Backend.probe`."""
@@ -139,6 +141,15 @@ class TilelangBackend(Backend):
                 yield self.compile(kernel, inputs, config)
             except Exception as error:  # a candidate's failure is its result, not the search's
                 yield error
+
+    def autotune(self, kernel: Kernel, inputs: Sequence[Any], configs: Sequence[Config]) -> NativeSearch:
+        """See `Backend.autotune`: `tilelang.autotuner.AutoTuner`, for a `run` that launches one kernel."""
+        from tilebench_tilelang.capture import quiet
+        from tilebench_tilelang.native import autotuned
+
+        quiet()
+        with translated_errors():
+            return autotuned(kernel, inputs, configs)
 
 
 @contextmanager

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tilebench_core import CompileError, LaunchCode, LaunchError, Resources
+from tilebench_core.diagnosis.cubin import KernelUse, kernel_uses
 
-from tilebench_tilelang.cubin import KernelUse, embedded_cubin, kernel_uses
+from tilebench_tilelang.cubin import embedded_cubin
 from tilebench_tilelang.errors import one_line
 
 __all__ = ["absent_gpu", "captured_launches", "compiled_only", "exact_arch", "quiet"]
@@ -95,7 +98,6 @@ def absent_gpu(arch: str, assemble: bool) -> Iterator[list[LaunchCode]]:
 
 def _lower(factory: Any, args: Any, kwargs: Any, target: Any, assemble: bool) -> list[LaunchCode]:
     import tilelang
-    from tilelang.cuda.backend import tilelang_callback_cuda_compile
     from tilelang.transform.pass_config import normalize_pass_configs
 
     with target:
@@ -108,8 +110,29 @@ def _lower(factory: Any, args: Any, kwargs: Any, target: Any, assemble: bool) ->
         passes[tilelang.PassConfigKey.TL_DEVICE_COMPILE_FLAGS] = [flags] if isinstance(flags, str) else list(flags)
     with tilelang.tvm.transform.PassContext(opt_level=3, config=passes), target:
         artifact = tilelang.lower(function, target=target, enable_host_codegen=True)
-    cubin = bytes(tilelang_callback_cuda_compile(artifact.kernel_source, target, passes)) if assemble else None
-    return _launch_codes(artifact.kernel_source, artifact.rt_mod.inspect_source(), cubin)
+    cubin, ptx = _assemble(artifact.kernel_source, target, passes) if assemble else (None, None)
+    return _launch_codes(artifact.kernel_source, artifact.rt_mod.inspect_source(), cubin, ptx)
+
+
+def _assemble(source: str, target: Any, passes: dict[Any, Any]) -> tuple[bytes, str]:
+    """Return the binary that TileLang makes of the CUDA `source`, and the PTX on the way to it.
+
+    nvcc is asked to keep the PTX of that very run, so it must run: TileLang's cache of binaries is left out.
+    """
+    import tilelang
+    from tilelang.cache.cuda_binary_cache import CUDABinaryCache
+    from tilelang.cuda.backend import tilelang_callback_cuda_compile
+
+    key = tilelang.PassConfigKey.TL_DEVICE_COMPILE_FLAGS
+    with (
+        tempfile.TemporaryDirectory(prefix="tilebench-nvcc-") as folder,
+        mock.patch.object(CUDABinaryCache, "load", return_value=None),
+        mock.patch.object(CUDABinaryCache, "save"),
+    ):
+        keeping = {**passes, key: [*passes.get(key, []), "--keep", "--keep-dir", folder]}
+        cubin = bytes(tilelang_callback_cuda_compile(source, target, keeping))
+        (ptx,) = Path(folder).glob("*.ptx")
+        return cubin, ptx.read_text(encoding="utf-8")
 
 
 def _compiled_code(kernel: Any) -> list[LaunchCode]:
@@ -124,9 +147,11 @@ def _compiled_code(kernel: Any) -> list[LaunchCode]:
 _KERNEL = re.compile(r"__global__ void __launch_bounds__\((\d+)[^)]*\) (\w+)\(([^{;]*)\) \{")
 
 
-def _launch_codes(source: str, host: str, cubin: bytes | None) -> list[LaunchCode]:
+def _launch_codes(source: str, host: str, cubin: bytes | None, ptx: str | None = None) -> list[LaunchCode]:
     """One entry for each `__global__` function of the CUDA `source`; `host` is the C code that launches them."""
     uses: dict[str, KernelUse] = kernel_uses(cubin) if cubin is not None else {}
+    stages: dict[str, str | bytes] = {"cuda": source}
+    stages.update({name: stage for name, stage in (("ptx", ptx), ("cubin", cubin)) if stage is not None})
     codes = []
     found = list(_KERNEL.finditer(source))
     for i, match in enumerate(found):
@@ -140,11 +165,12 @@ def _launch_codes(source: str, host: str, cubin: bytes | None) -> list[LaunchCod
                 resources=Resources(
                     registers=use.registers if use else None,
                     shared_bytes=dynamic + (use.shared_bytes if use else 0),
+                    dynamic_shared_bytes=dynamic,
                     spill_bytes=use.frame_bytes if use else None,
                     stack_bytes=use.frame_bytes if use else None,
                     threads=threads,
                 ),
-                stages={"cuda": source} if cubin is None else {"cuda": source, "cubin": cubin},
+                stages=stages,
             )
         )
     return codes

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from tilebench_core import Backend, Compilation, CompileError, Config, Device, DeviceOutOfMemory, Kernel, LaunchError
+from tilebench_core.backend import NativeSearch
+from tilebench_core.errors import BackendError
 
 __all__ = ["TritonBackend", "TritonOptions"]
 
@@ -75,6 +77,13 @@ class TritonBackend(Backend):
             kernel.run(*inputs, **config)
         return Compilation(seconds=time.perf_counter() - start, launches=tuple(launches))
 
+    def autotune(self, kernel: Kernel, inputs: Sequence[Any], configs: Sequence[Config]) -> NativeSearch:
+        """See `Backend.autotune`: `triton.autotune` over the whole `run`."""
+        from tilebench_triton.native import autotuned
+
+        with translated_errors():
+            return autotuned(kernel.run, inputs, configs)
+
 
 class translated_errors:
     """A context that turns Triton's and PyTorch's exceptions into ours, each with one line that says what happened."""
@@ -83,7 +92,7 @@ class translated_errors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or not isinstance(error, Exception):
+        if error is None or not isinstance(error, Exception) or isinstance(error, BackendError):
             return
         import torch
         import triton

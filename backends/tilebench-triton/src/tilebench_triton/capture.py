@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilebench_core import LaunchCode, Resources
+from tilebench_core.diagnosis.cubin import kernel_uses
 
 __all__ = ["absent_gpu", "captured_launches"]
 
@@ -39,13 +40,15 @@ def captured_launches(compile_only: bool = False) -> Iterator[list[LaunchCode]]:
 
 def _launch_code(compiled: Any) -> LaunchCode:
     metadata = compiled.metadata
-    loaded = getattr(compiled, "module", None) is not None  # registers are known once the driver has loaded the code
+    loaded = getattr(compiled, "module", None) is not None  # from then on the driver has told registers and spills
+    use = kernel_uses(compiled.asm["cubin"]).get(metadata.name) if "cubin" in compiled.asm and not loaded else None
     return LaunchCode(
         name=metadata.name,
         resources=Resources(
-            registers=getattr(compiled, "n_regs", None) if loaded else None,
-            spill_bytes=getattr(compiled, "n_spills", None) if loaded else None,
+            registers=use.registers if use else getattr(compiled, "n_regs", None),
+            spill_bytes=use.frame_bytes if use else getattr(compiled, "n_spills", None),
             shared_bytes=metadata.shared,
+            dynamic_shared_bytes=metadata.shared,
             threads=metadata.num_warps * 32,
         ),
         stages={stage: compiled.asm[stage] for stage in (*_TEXT_STAGES, "cubin") if stage in compiled.asm},

@@ -35,6 +35,8 @@ DOORS = {
     "hydra": {"compose.py"},
     "omegaconf": {"compose.py"},
     "simpleeval": {"expressions.py"},
+    "openai": {"llm/providers/openai_compatible.py"},
+    "anthropic": {"llm/providers/anthropic_messages.py"},
 }
 ROOMS = {
     "mlflow": "tracking/",
@@ -51,8 +53,8 @@ LAYERS = [
     {"plugins", "packs", "registry", "verify", "campaign", "devices", "environment", "pytorch"},
     {"plan", "compose", "analysis"},
     {"worker", "tune", "run", "precompile"},
-    {"tracking", "figures", "jobs", "comparison", "peaks", "report", "listing", "display", "help", "scaffold",
-     "selftest", "doctor", "testing"},
+    {"diagnosis", "tracking", "figures", "jobs", "comparison", "peaks", "report", "listing", "display", "help", "scaffold",
+     "selftest", "doctor", "testing", "llm"},
     {"cli"},
 ]  # fmt: skip
 

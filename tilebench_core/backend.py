@@ -9,9 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tilebench_core.device import Device
+from tilebench_core.errors import NotTunable
 from tilebench_core.kernel import Config, Kernel
 
-__all__ = ["PLUGIN_API", "Backend", "Compilation", "LaunchCode", "NoOptions", "Resources"]
+__all__ = [
+    "PLUGIN_API",
+    "Backend",
+    "Compilation",
+    "LaunchCode",
+    "NativeCandidate",
+    "NativeSearch",
+    "NoOptions",
+    "Resources",
+]
 
 PLUGIN_API = 1
 """The version of the contracts of backends and packs. A plugin with another one is refused, by name."""
@@ -24,10 +34,14 @@ class NoOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the compiler reports of one compiled kernel; None where it does not say."""
+    """What the compiler reports of one compiled kernel; None where it does not say.
+
+    `dynamic_shared_bytes` is the part of the shared memory that a launch asks for, which no binary declares.
+    """
 
     registers: int | None = None
     shared_bytes: int | None = None
+    dynamic_shared_bytes: int | None = None
     spill_bytes: int | None = None
     stack_bytes: int | None = None
     threads: int | None = None
@@ -50,6 +64,33 @@ class Compilation:
     launches: tuple[LaunchCode, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class NativeCandidate:
+    """One configuration as the DSL's own tuner saw it: a time by the tuner's own clock, or why it has none."""
+
+    config: Config
+    time_us: float | None = None
+    failure: str | None = None
+    compile_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeSearch:
+    """What the DSL's own tuner did. `tuner` names it, `measured` says what its times are.
+
+    `candidates` holds every configuration that it was given, in that order; `winner` is the one that it chose.
+    """
+
+    tuner: str
+    measured: str
+    winner: Config
+    candidates: tuple[NativeCandidate, ...]
+
+    def __post_init__(self) -> None:
+        if not any(c.config == self.winner and c.time_us is not None for c in self.candidates):
+            raise ValueError(f"{self.tuner} chose {dict(self.winner)}, which it was not given or has not timed")
+
+
 class Backend(ABC):
     """A DSL. A subclass lives in its own distribution and is announced in the entry-point group `tilebench.backends`.
 
@@ -57,6 +98,7 @@ class Backend(ABC):
     suffix of kernel files (`impl_<name>.py`). `Options` is a dataclass that appears in the configuration as
     `backends.<name>`. `kernels_of` names another backend whose kernel files this one runs, if it has none of its own.
     `clocks` offers clocks that come with the DSL, name → "module:class". `install` is the command that installs what `probe` misses.
+    `inspection` holds the options with which `compile_for` goes as far as it can, to a binary and every stage before it.
     """
 
     name: ClassVar[str]
@@ -65,6 +107,7 @@ class Backend(ABC):
     clocks: ClassVar[Mapping[str, str]] = {}
     Options: ClassVar[type] = NoOptions
     install: ClassVar[str] = ""
+    inspection: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -125,6 +168,15 @@ class Backend(ABC):
                 yield self.compile(kernel, inputs, config)
             except Exception as error:  # a candidate's failure is its result, not the search's
                 yield error
+
+    def autotune(self, kernel: Kernel, inputs: Sequence[Any], configs: Sequence[Config]) -> NativeSearch:
+        """Let the DSL's own tuner choose among `configs`, at least two; what `tune=native` asks for.
+
+        The tuner compiles, times and chooses in its own way; its winner is verified afterwards like any other kernel.
+        Raises NotTunable with the reason where the DSL has no tuner, or where its tuner cannot be given this kernel as
+        it is; CompileError, LaunchError or DeviceOutOfMemory where the tuner gave up.
+        """
+        raise NotTunable(f"backend {self.name!r} has no tuner of its own; tune=shared searches the same space")
 
     def launch(self, kernel: Kernel, inputs: Sequence[Any], config: Config) -> Any:
         """Run a compiled kernel once on the current stream, and return its outputs."""

@@ -19,10 +19,14 @@ _COMMANDS: dict[str, str] = {
     "doctor": "what this machine can run, and the command that would mend what it can't",
     "report": "tables, figures and a page from the records of a campaign",
     "compare": "two campaigns, series by series; the exit status tells",
+    "inspect": "generated code without a GPU: tilebench inspect operator=softmax arch=[sm_90,sm_100]",
+    "profile": "hardware counters by Nsight Compute: tilebench profile campaign=NAME operator=softmax",
+    "diagnose": "the largest gaps of a campaign, explained: tilebench diagnose gaps|pages|experiment",
     "peaks": "measure this device's ceilings",
     "tune": "the winners of earlier searches: tilebench tune list|show|clear",
     "sync": "send to MLflow what was not sent",
     "ui": "open MLflow's page on the records",
+    "llm": "language models write the kernels: tilebench llm run|report|export|check|prompt",
     "new": "a working skeleton: tilebench new operator|kernel|backend NAME",
 }
 
@@ -136,11 +140,12 @@ def _publish(job: Any, console: Any) -> None:
     console.print(f"records  {job.campaign.records_path}", highlight=False)
     if job.config.figures:
         from tilebench_core.figures import draw_figures
+        from tilebench_core.figures.tuning import draw_tuning
         from tilebench_core.plan import planned_operators
         from tilebench_core.registry import installed
 
         wanted = {operator.name: operator.config.plots for operator, _ in planned_operators(installed(), job.config)}
-        drawn = draw_figures(job.campaign.folder, plots=wanted)
+        drawn = draw_figures(job.campaign.folder, plots=wanted) + draw_tuning(job.campaign.folder)
         if drawn:
             console.print(f"figures  {job.campaign.folder / 'figures'} ({len(drawn)})", highlight=False)
     if job.config.tracking.kind != "none":
@@ -194,6 +199,24 @@ def _compare(arguments: list[str]) -> int:
     from tilebench_core.comparison import compare_command
 
     return compare_command(_parser("compare"), arguments)
+
+
+def _inspect(arguments: list[str]) -> int:
+    from tilebench_core.diagnosis.inspect_command import inspect_command
+
+    return inspect_command(_parser("inspect"), arguments)
+
+
+def _profile(arguments: list[str]) -> int:
+    from tilebench_core.diagnosis.profile_command import profile_command
+
+    return profile_command(_parser("profile"), arguments)
+
+
+def _diagnose(arguments: list[str]) -> int:
+    from tilebench_core.diagnosis.diagnose_command import diagnose_command
+
+    return diagnose_command(_parser("diagnose"), arguments)
 
 
 def _peaks(arguments: list[str]) -> int:
@@ -257,6 +280,12 @@ def _answers(host: str, port: int, server: Any) -> bool:
         except OSError:
             time.sleep(0.5)  # the server is still starting
     return False
+
+
+def _llm(arguments: list[str]) -> int:
+    from tilebench_core.llm.command import llm_command
+
+    return llm_command(arguments)
 
 
 def _new(arguments: list[str]) -> int:

@@ -18,6 +18,7 @@ from tilebench_core.registry import Registry
 __all__ = ["compose", "conf_dir", "run_sweep"]
 
 _PRIMARY = "tilebench"
+_LLM = "tilebench_llm"
 _MANY = ("operator", "backend", "cases", "dtype", "mode")
 
 
@@ -34,7 +35,11 @@ def _plain(overrides: Sequence[str], key: str) -> list[str] | None:
     return re.findall(r"[\w.\-]+", values[-1]) if values else None
 
 
-def _register(registry: Registry) -> None:
+def _primary_file(primary: str) -> Path:
+    return conf_dir() / ("llm/config.yaml" if primary == _LLM else "config.yaml")
+
+
+def _register(registry: Registry, primary_name: str) -> None:
     """Hand every operator's configuration and every backend's options to Hydra's ConfigStore, and the primary config."""
     from hydra.core.config_store import ConfigStore
 
@@ -50,15 +55,17 @@ def _register(registry: Registry) -> None:
     for name, plugin in registry.backends.items():
         defaults = asdict(plugin.value.Options())
         store.store(group="backend", name=name, node=defaults, package=f"backends.{name}")
-    primary = load_yaml(conf_dir() / "config.yaml")
+    primary = load_yaml(_primary_file(primary_name))
     installed = {"operator": list(names), "backend": list(registry.backends)}
-    for entry in primary["defaults"]:
+    for entry in primary["defaults"] if primary_name == _PRIMARY else ():
         if isinstance(entry, dict):
             for group in entry.keys() & installed.keys():
                 entry[group] = installed[group]
+    for path in (conf_dir() / "llm").glob("*/*.yaml") if primary_name == _LLM else ():  # protocol= and model=
+        store.store(group=path.parent.name, name=path.stem, node=load_yaml(path), package=path.parent.name)
     primary.setdefault("operators", {})
     primary.setdefault("backends", {})
-    store.store(name=_PRIMARY, node=primary)
+    store.store(name=primary_name, node=primary)
 
 
 def _listed(override: str) -> str:
@@ -77,25 +84,29 @@ def _check_choices(registry: Registry, overrides: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _initialised(registry: Registry) -> Iterator[None]:
+def _initialised(registry: Registry, primary: str) -> Iterator[None]:
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     GlobalHydra.instance().clear()
-    _register(registry)
+    _register(registry, primary)
     with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="tilebench"):
         yield
 
 
-def compose(registry: Registry, overrides: Sequence[str]) -> dict[str, Any]:
-    """Compose the configuration of one run as plain Python values; raise ConfigError in one line."""
+def compose(registry: Registry, overrides: Sequence[str], *, llm: bool = False) -> dict[str, Any]:
+    """Compose the configuration of one run, or of one run of the LLM track, as plain Python values.
+
+    Raises ConfigError in one line.
+    """
     from hydra import compose as hydra_compose
     from omegaconf import OmegaConf
 
     overrides = [_listed(override) for override in overrides]
+    primary = _LLM if llm else _PRIMARY
     _check_choices(registry, overrides)
-    with _initialised(registry), _translated(registry, overrides):
-        composed = OmegaConf.to_container(hydra_compose(_PRIMARY, list(overrides)), resolve=True, throw_on_missing=True)
+    with _initialised(registry, primary), _translated(registry, primary):
+        composed = OmegaConf.to_container(hydra_compose(primary, list(overrides)), resolve=True, throw_on_missing=True)
     assert isinstance(composed, dict)
     return _without_groups({str(key): value for key, value in composed.items()})
 
@@ -106,7 +117,7 @@ def _without_groups(composed: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _translated(registry: Registry, overrides: Sequence[str]) -> Iterator[None]:
+def _translated(registry: Registry, primary: str) -> Iterator[None]:
     """Turn the errors of Hydra and OmegaConf into one line each, with the nearest key."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -117,26 +128,32 @@ def _translated(registry: Registry, overrides: Sequence[str]) -> Iterator[None]:
         text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         if type(error).__name__ == "MissingMandatoryValue":
             text = f"Missing mandatory value: {getattr(error, 'full_key', None) or text.split()[-1]}"
-        raise ConfigError(_one_line(text, registry)) from error
+        raise ConfigError(_one_line(text, registry, primary)) from error
 
 
-def _one_line(text: str, registry: Registry) -> str:
+def _one_line(text: str, registry: Registry, primary: str) -> str:
     missing = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
     if missing:
-        key = missing.group(1)
-        return f"unknown key {key!r}.{nearest(key, _known_keys(registry))} `tilebench run --help` lists the keys"
+        key, command = missing.group(1), "tilebench llm run" if primary == _LLM else "tilebench run"
+        return f"unknown key {key!r}.{nearest(key, _known_keys(registry, primary))} `{command} --help` lists the keys"
     choice = re.search(r"Could not find '(\w+)/([^']+)'", text)
     if choice:
         group, name = choice.groups()
-        names = [path.stem for path in (conf_dir() / group).glob("*.yaml")]
+        names = [
+            path.stem for path in (*(conf_dir() / group).glob("*.yaml"), *(conf_dir() / "llm" / group).glob("*.yaml"))
+        ]
         return f"unknown {group} {name!r}; expected one of {', '.join(sorted(names))}.{nearest(name, names)}"
+    chosen = re.search(r"You must specify '(\w+)'", text)
+    if chosen:
+        names = [path.stem for path in (conf_dir() / "llm" / chosen.group(1)).glob("*.yaml")]
+        return f"{chosen.group(1)} has no value; add {chosen.group(1)}=..., one of {', '.join(sorted(names))}"
     unset = re.search(r"Missing mandatory value: (\S+)", text)
     if unset:
         return f"{unset.group(1)} has no value; add {unset.group(1)}=..."
     return text[:400]
 
 
-def _known_keys(registry: Registry) -> list[str]:
+def _known_keys(registry: Registry, primary_name: str) -> list[str]:
     """Every key that can be overridden, dotted."""
     keys = ["operator", "backend", "suite", "experiment"]
 
@@ -145,11 +162,17 @@ def _known_keys(registry: Registry) -> list[str]:
             keys.append(f"{prefix}{key}")
             walk(f"{prefix}{key}.", value)
 
-    primary = load_yaml(conf_dir() / "config.yaml")
+    primary = load_yaml(_primary_file(primary_name))
     walk("", {key: value for key, value in primary.items() if key not in ("defaults", "hydra")})
-    for group in ("timing", "tune", "device", "tracking"):
-        keys.append(group)
-        walk(f"{group}.", load_yaml(next((conf_dir() / group).glob("*.yaml"))))
+    groups = (
+        ("timing", "device", "llm/protocol", "llm/model")
+        if primary_name == _LLM
+        else ("timing", "tune", "device", "tracking")
+    )
+    for group in groups:
+        name = group.removeprefix("llm/")
+        keys.append(name)
+        walk(f"{name}.", load_yaml(next((conf_dir() / group).glob("*.yaml"))))
     for operator in registry.operators.values():
         walk(f"operators.{operator.folder}.", operator.config.raw)
     for name, plugin in registry.backends.items():
@@ -157,7 +180,9 @@ def _known_keys(registry: Registry) -> list[str]:
     return keys
 
 
-def run_sweep(registry: Registry, overrides: Sequence[str], job: Callable[[dict[str, Any]], int]) -> int:
+def run_sweep(
+    registry: Registry, overrides: Sequence[str], job: Callable[[dict[str, Any]], int], *, llm: bool = False
+) -> int:
     """Run `job` for every combination of a sweep (`-m`) through Hydra's launcher, and return the worst exit status."""
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -175,11 +200,12 @@ def run_sweep(registry: Registry, overrides: Sequence[str], job: Callable[[dict[
             print(f"tilebench: {error}", file=sys.stderr)
             return 2
 
-    with _initialised(registry), _translated(registry, overrides):
+    primary = _LLM if llm else _PRIMARY
+    with _initialised(registry, primary), _translated(registry, primary):
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
         # Not by hydra.main: what it runs returns nothing, and it ends the process over an error in words of its own.
         batches = hydra.multirun(
-            config_name=_PRIMARY, task_function=one, overrides=list(overrides), with_log_configuration=False
+            config_name=primary, task_function=one, overrides=list(overrides), with_log_configuration=False
         )
     return max((done.return_value for batch in batches for done in batch), default=0)

@@ -26,10 +26,10 @@ class DeviceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneSettings:
-    """How tuned configurations are found; see docs/methodology.md."""
+    """How tuned configurations are found; see docs/tuning.md."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
-    kind: Literal["off", "shared", "replay"] = "off"
+    kind: Literal["off", "shared", "native", "replay"] = "off"
     share: Literal["case", "dtype", "operator"] = "case"
     workers: int = 0
     samples: int = 10
@@ -119,7 +119,7 @@ def run_config(composed: Mapping[str, Any]) -> RunConfig:
         path = [str(part) for part in first["loc"] if not str(part).startswith(("tuple[", "literal[", "str", "int"))]
         raise ConfigError(f"{'.'.join(path)}={first['input']!r}: {first['msg']}") from error
     if config.tune.kind == "off" and "tuned" in config.modes:
-        raise ConfigError("mode=tuned needs a way to tune; add tune=shared or tune=replay")
+        raise ConfigError("mode=tuned needs a way to tune; add tune=shared, tune=native or tune=replay")
     if config.tune.kind == "replay" and not config.tune.from_campaign:
-        raise ConfigError("tune=replay needs tune.from_campaign=CAMPAIGN, the campaign whose winners are used")
+        raise ConfigError("tune=replay needs tune.from_campaign=CAMPAIGN, the campaign or file whose winners are used")
     return config

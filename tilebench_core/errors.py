@@ -14,6 +14,7 @@ __all__ = [
     "ConfigError",
     "DeviceOutOfMemory",
     "LaunchError",
+    "NotTunable",
     "PluginError",
     "RequestError",
     "TilebenchError",
@@ -47,6 +48,10 @@ class CompileError(BackendError):
 
 class LaunchError(BackendError):
     """The kernel compiled and could not be launched, for instance because it needs more shared memory than there is."""
+
+
+class NotTunable(BackendError):
+    """The DSL has no tuner of its own, or its tuner cannot be given this kernel as it is; the message says why."""
 
 
 class DeviceOutOfMemory(BackendError):

@@ -15,7 +15,7 @@ def run_help() -> str:
     groups = {
         path.name: sorted(choice.stem for choice in path.glob("*.yaml"))
         for path in sorted(folder.iterdir())
-        if path.is_dir() and not path.name.startswith("_")
+        if path.is_dir() and not path.name.startswith("_") and path.name != "llm"
     }
     lines = [
         "usage: tilebench run [-m] [--dry-run] [key=value ...]",

@@ -22,6 +22,7 @@ from tilebench_core.records import Record
 from tilebench_core.registry import Registry
 from tilebench_core.roofline import ceilings_for
 from tilebench_core.run import Progress, Runner, to_do
+from tilebench_core.tune.replay import pinned_configs
 from tilebench_core.worker.session import session_settings
 
 __all__ = ["Job", "execute", "prepare"]
@@ -45,6 +46,8 @@ class Job:
 def prepare(registry: Registry, composed: Mapping[str, Any]) -> Job:
     """Check everything that can be checked before any work, and plan. Raises RequestError in one line."""
     config = run_config(composed)
+    if config.tune.kind == "replay" and "tuned" in config.modes:
+        pinned_configs(str(config.tune.from_campaign), config.results_dir)
     device = find_device(config.device.name)
     chosen = [registry.backend(name) for name in config.backends]
     unavailable = {}

@@ -16,10 +16,11 @@ from stevedore import ExtensionManager
 
 from tilebench_core.backend import PLUGIN_API, Backend
 
-__all__ = ["BACKENDS", "PACKS", "BrokenPlugin", "Plugin", "Provider", "check_backend", "discover", "load_plugins"]
+__all__ = ["BACKENDS", "LLM_PROVIDERS", "PACKS", "BrokenPlugin", "Plugin", "Provider", "check_backend", "discover", "load_plugins"]
 
 BACKENDS = "tilebench.backends"
 PACKS = "tilebench.operator_packs"
+LLM_PROVIDERS = "tilebench.llm_providers"
 
 
 @dataclass(frozen=True, order=True)
@@ -83,7 +84,17 @@ def check_pack(value: Any) -> str | None:
     )
 
 
-_CHECKS = {BACKENDS: check_backend, PACKS: check_pack}
+def check_llm_provider(value: Any) -> str | None:
+    """Return why `value` is no usable provider of language models, or None."""
+    if not isinstance(value, type) or not callable(getattr(value, "send", None)):
+        return f"{value!r} is no subclass of tilebench_core.llm.provider.Provider"
+    api = getattr(value, "api", None)
+    if api != PLUGIN_API:
+        return f"written for plugin API {api}, this TileBench has {PLUGIN_API}; install matching versions"
+    return None if getattr(value, "name", "") else f"{value.__name__} has no name"
+
+
+_CHECKS = {BACKENDS: check_backend, PACKS: check_pack, LLM_PROVIDERS: check_llm_provider}
 
 
 def discover(group: str) -> tuple[list[EntryPoint], list[tuple[EntryPoint, BaseException]], dict[str, Any]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from tilebench_core.campaign import Campaign
@@ -13,6 +14,7 @@ from tilebench_core.outcomes import Outcome
 from tilebench_core.plan import CaseTask, Trial
 from tilebench_core.precompile import Precompiler
 from tilebench_core.records import Record, RecordWriter, record_from_json
+from tilebench_core.tune.journal import tuning_log
 from tilebench_core.worker.messages import task_to_json
 from tilebench_core.worker.process import Worker, WorkerDied
 
@@ -53,7 +55,7 @@ def to_do(plan: list[CaseTask], records: list[Record], rerun: str) -> list[CaseT
 
 @dataclass
 class Runner:
-    """Runs case after case. `settings` and `environment` are what each worker is started with."""
+    """Runs case after case. `settings` and `environment` are what each worker is started with, by `start_worker`."""
 
     campaign: Campaign
     settings: Mapping[str, Any]
@@ -61,6 +63,7 @@ class Runner:
     progress: Progress
     recycle_after: int = 0
     precompiler: Precompiler | None = None
+    start_worker: Callable[[Mapping[str, Any], Mapping[str, str], Path], Worker] = Worker
     worker: Worker | None = None
     records: list[Record] = field(default_factory=list)
     _cases_in_worker: int = 0
@@ -152,7 +155,7 @@ class Runner:
             self.worker.stop()
             self.worker = None
         if self.worker is None:
-            self.worker = Worker(self.settings, self.environment, self.campaign.log_path)
+            self.worker = self.start_worker(self.settings, self.environment, self.campaign.log_path)
             self._cases_in_worker = 0
             self._await_start(self.worker)
         return self.worker
@@ -193,6 +196,7 @@ class Runner:
             return [task]  # it died between two cases: this one has not begun, and a fresh worker takes it
         if step.startswith("tune "):
             # It cost a candidate, not the search: the tuning log knows which, and the search goes on behind it.
+            tuning_log(self.campaign.folder).lost(trial_id, reason)
             return [left]
         if trial_id is None and step == "time" and len(open_trials) > 1:
             # Several took turns, so nobody can be charged yet: each goes on alone.

@@ -14,6 +14,7 @@ from typing import Any
 from tilebench_core.analysis.points import Contestant, View, case_key, geomean, is_valid, ratio, view_of
 from tilebench_core.analysis.results import Results
 from tilebench_core.analysis.standings import BASELINE, pass_rate
+from tilebench_core.diagnosis.store import tracked_metrics
 from tilebench_core.records import Record, record_to_json
 
 __all__ = ["MAX_PARAM", "Series", "Step", "campaign_series", "clip"]
@@ -143,8 +144,8 @@ def campaign_series(campaign: Results, view: View | None = None) -> list[Series]
             defaults[view.contestant(record), _case(record)] = record
             if record.backend == BASELINE.backend:
                 baselines.setdefault(_case(record), record)
-    common = _device_tags(campaign)
-    return [_series(key, records, view, baselines, defaults, common) for key, records in groups.items()]
+    common, counted = _device_tags(campaign), tracked_metrics(campaign.folder)
+    return [_series(key, records, view, baselines, defaults, common, counted) for key, records in groups.items()]
 
 
 def _series(
@@ -154,6 +155,7 @@ def _series(
     baselines: Mapping[tuple[str, ...], Record],
     defaults: Mapping[tuple[Contestant, tuple[str, ...]], Record],
     common: Mapping[str, str],
+    counted: Mapping[tuple[str, str, str, str], Mapping[str, float]],
 ) -> Series:
     operator, dtype, backend, provider, mode, device = key
     records.sort(key=lambda record: (record.case_kind, record.case_index))
@@ -176,6 +178,7 @@ def _series(
     if left_out:
         tags["not_finite"] = ", ".join(left_out)[:5000]
     summary = _summary(grid, steps, [gain for gain in gains if gain is not None])
+    summary.update(counted.get((operator, dtype, backend, mode), {}))
     series = Series(
         key="/".join(key), name=f"{operator} · {dtype} · {backend}{' · tuned' if mode == 'tuned' else ''}",
         operator=operator, dtype=dtype, params=params, tags=tags, steps=steps, summary=summary, records=records,

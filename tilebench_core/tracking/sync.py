@@ -22,7 +22,8 @@ from tilebench_core.tracking.store import CAMPAIGN_TAG, SERIES_TAG, Store, open_
 __all__ = ["SyncResult", "Unsent", "sync_campaign"]
 
 _ARTIFACTS = ("records.jsonl", "records.jsonl.gz", "environment.json", "config.yaml", "tuning.jsonl")
-_FOLDERS = ("figures", "report")
+_DIAGNOSIS = ("diagnosis/profiles.jsonl", "diagnosis/inspections.jsonl", "diagnosis/experiments.jsonl")
+_FOLDERS = ("figures", "report", "diagnosis/pages")
 _BUSY_TIMEOUT_S = 300.0
 
 
@@ -200,7 +201,7 @@ def _send_campaign(campaign: Results, state: State, sent: Sent, store: Store, *,
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str]]:
-    paths = [folder / name for name in _ARTIFACTS]
+    paths = [folder / name for name in (*_ARTIFACTS, *_DIAGNOSIS)]
     for name in _FOLDERS:
         paths += sorted(path for path in (folder / name).rglob("*") if path.is_file())
     for path in paths:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,31 @@ class WorkerDied(Exception):
 
 
 class Worker:
-    """One worker process. Everything a DSL prints goes to `log`."""
+    """One worker process. Everything a DSL prints goes to `log`.
 
-    def __init__(self, settings: Mapping[str, Any], environment: Mapping[str, str], log: Path) -> None:
+    `wrap` turns the worker's command line into the one that is run, for instance behind walls; with `bare`, `environment` is
+    all of its environment.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        wrap: Callable[[list[str]], list[str]] = list,
+        bare: bool = False,
+    ) -> None:
         request_read, request_write = os.pipe()
         answer_read, answer_write = os.pipe()
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tilebench_core.worker.main", str(request_read), str(answer_write)],
+                wrap([sys.executable, "-m", "tilebench_core.worker.main", str(request_read), str(answer_write)]),
                 pass_fds=(request_read, answer_write),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **environment},
+                env=dict(environment) if bare else {**os.environ, **environment},
                 start_new_session=True,
             )
         os.close(request_read)

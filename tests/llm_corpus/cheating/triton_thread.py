@@ -1,0 +1,19 @@
+# operator: relu, backend: triton
+# cheat: a thread goes on after run has returned
+import torch
+import triton
+import triton.language as tl
+import threading
+
+
+@triton.jit
+def touch_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+def run(x):
+    y = torch.empty_like(x)
+    touch_kernel[(1,)](x, y, 1, BLOCK=16)
+    threading.Thread(target=lambda: y.copy_(x.relu())).start()
+    return y

@@ -169,3 +169,31 @@ def test_folders_are_compared_and_nonsense_is_refused(tmp_path: Path):
     assert compare_campaigns(first, first).verdict is Verdict.SAME
     with pytest.raises(ConfigError, match="expected a share"):
         compare_campaigns(first, first, threshold=2)
+
+
+def test_agreement_is_told_by_case():
+    old = synthetic_records(SHAPE)
+    new = [
+        replace(record, median_us=(record.median_us or 0) * (1.03 if record.case_index == 0 else 1.01))
+        for record in old
+    ]
+    middle, high, cases = compare(campaign(old, "a"), campaign(new)).agreement
+    assert (middle, high, cases) == (
+        pytest.approx(0.01),
+        pytest.approx(0.03),
+        sum(r.median_us is not None for r in old),
+    )
+    assert (
+        "differs by 1.00% at the median and 3.00% at the 95th percentile"
+        in compare(campaign(old), campaign(new)).markdown()
+    )
+
+
+def test_a_sample_is_compared_over_what_it_has_only_when_that_is_asked_for():
+    old = synthetic_records(SHAPE)
+    sample = campaign([record for record in old if record.case_index < 2 and record.backend != "torch"])
+    assert set(compare(campaign(old, "a"), sample).counts) == {Verdict.MISSING}
+    found = compare(campaign(old, "a"), sample, common=True)
+    assert set(found.counts) == {Verdict.SAME}
+    assert {item.cases for item in found.series} == {2}
+    assert all("torch" not in item.name for item in found.series)

@@ -133,21 +133,21 @@ def run_and_die(folder, provider, after: int, when: str) -> None:
 
 @pytest.mark.parametrize("when", ["between", "inside"])
 def test_a_kill_at_any_step_costs_no_reply_twice(tmp_path, when):
-    three = [block("WRONG"), block("VALID 16"), block("VALID 10")]
-    undisturbed = machine(tmp_path / "undisturbed", ListProvider(three, tmp_path / "paid0"))
+    two = [block("WRONG"), block("VALID 10")]
+    undisturbed = machine(tmp_path / "undisturbed", ListProvider(two, tmp_path / "paid0"))
     wanted = undisturbed.run()
     steps = sum(entry.event in (*STEPS, "end") for entry in undisturbed.archive.entries)
-    assert steps == 3 * len(STEPS) + 1
+    assert steps == 2 * len(STEPS) + 1
     for after in range(1, steps + 1):
         folder, count = tmp_path / f"{when}{after}", tmp_path / f"paid-{when}{after}"
-        provider = ListProvider(three, count)
+        provider = ListProvider(two, count)
         assert forked(partial(run_and_die, folder, provider, after, when)) == -signal.SIGKILL
         resumed = machine(folder, provider)
         done = resumed.run()
         # Inside the step that keeps a reply the file is on disk already, and is adopted.
-        assert paid(count) == ["0", "1", "2"], after
+        assert paid(count) == ["0", "1"], after
         assert done.end is wanted.end
-        assert [attempt.status for _, attempt in done.attempts("triton")] == [Status.WRONG, Status.VALID, Status.VALID]
+        assert [attempt.status for _, attempt in done.attempts("triton")] == [Status.WRONG, Status.VALID]
         lost = sum(entry.event == "lost" for entry in resumed.archive.entries)
         assert lost == (when == "between" and (after - 1) % len(STEPS) == 1)
         assert done.tokens.complete == (lost == 0)
@@ -228,6 +228,20 @@ def test_a_budget_is_never_exceeded(tmp_path, budget, rounds):
     if replies < 10:
         assert done.end is End.BUDGET
         assert done.end_reason.startswith("budget.")
+
+
+def test_a_larger_budget_lets_a_trajectory_go_on(tmp_path):
+    provider = ListProvider(TEN, tmp_path / "paid")
+
+    def limited(rounds):
+        return machine(tmp_path / "t", provider, budgets=lambda t, w: exceeded(Budget(rounds=rounds), [t], w, "budget"))
+
+    assert limited(2).run().end is End.BUDGET
+    entries = len(limited(2).archive.entries)
+    assert limited(2).run().end is End.BUDGET
+    assert len(limited(2).archive.entries) == entries
+    assert limited(20).run().end is End.FROZEN
+    assert len(paid(tmp_path / "paid")) == 10
 
 
 def test_lost_replies_count_against_the_budget(tmp_path):

@@ -263,6 +263,44 @@ def test_check_prompt_and_wrong_requests(tmp_path, capsys):
     assert "no compliance rules for backend 'torch'" in capsys.readouterr().err
 
 
+def test_the_fair_protocol_tells_no_score_that_is_also_the_metric():
+    from tilebench_core.compose import conf_dir
+    from tilebench_core.llm.attempts import Attempt, CaseResult
+    from tilebench_core.llm.prompts import Prompter
+    from tilebench_core.llm.protocol import PromptParts, Protocol
+    from tilebench_core.operator_config import load_yaml
+    from tilebench_core.registry import installed
+
+    registry = installed()
+    operator = registry.operator("softmax")
+
+    def prompter(name: str) -> Prompter:
+        values = load_yaml(conf_dir() / "llm" / "protocol" / f"{name}.yaml")
+        protocol = Protocol(**{**values, "accept": tuple(values["accept"])})
+        cases = operator.config.cases("fp16")
+        return Prompter(registry, operator, ("triton",), ("fp16",), cases, protocol, PromptParts(guide=False), "a GPU")
+
+    cases = tuple(
+        CaseResult(dtype="fp16", params={"rows": 2048, "cols": 512 * n}, kind="grid", outcome="PASSED" if n < 20 else "WRONG",
+                   reason=None if n < 20 else "first run: off by one", median_us=10.0, roofline_us=7.77, baseline_us=33.3,
+                   config={"BLOCK": 1024})
+        for n in range(1, 21)
+    )  # fmt: skip
+    wrong = Attempt(backend="triton", status=Status.WRONG, reason="off", diagnostic="Traceback", cases=cases)
+    valid = Attempt(backend="triton", status=Status.VALID, cases=cases[:19])
+    fair, published = prompter("fair"), prompter("published")
+    text = fair.feedback({"triton": wrong}, {}) + fair.feedback({"triton": valid}, {})
+    assert "valid on 19 of 20 cases" in text
+    assert "first failing case: fp16 rows=2048 cols=10240: WRONG: first run: off by one" in text
+    assert "geometric mean runtime: 10.00 µs" in text
+    assert not any(word in text for word in ("roofline", "77.7", "3.33", "PyTorch", "BLOCK"))
+    text = published.feedback({"triton": valid}, {})
+    assert all(word in text for word in ("77.7 % of the roofline", "3.33 × PyTorch", "configuration {'BLOCK': 1024}"))
+    assert "bytes_expr" in published.initial(["triton"])
+    assert "bytes_expr" not in fair.initial(["triton"])
+    assert fair.fingerprint() != published.fingerprint()
+
+
 def test_a_sweep_runs_every_condition_into_one_campaign(tmp_path):
     status = main(
         ["llm", "run", "-m", *FAST, f"results_dir={tmp_path}", "condition=one,two", "budget.rounds=0", "campaign=sweep"]

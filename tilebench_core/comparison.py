@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from statistics import median
 
 from tilebench_core.analysis.bootstrap import Resampled, interval, log_ratios, mean_log
 from tilebench_core.analysis.points import case_key, geomean, is_valid
@@ -50,7 +51,10 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesComparison:
-    """One series: `ratio` is candidate over baseline time (above 1 is slower), between `low` and `high`."""
+    """One series: `ratio` is candidate over baseline time (above 1 is slower), between `low` and `high`.
+
+    `ratios` are those of its cases.
+    """
 
     series: tuple[str, str, str, str, str]
     verdict: Verdict
@@ -61,6 +65,7 @@ class SeriesComparison:
     worst: float | None = None
     worst_case: str = ""
     reason: str = ""
+    ratios: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -89,6 +94,14 @@ class Comparison:
         return Counter(item.verdict for item in self.series)
 
     @property
+    def agreement(self) -> tuple[float, float, int] | None:
+        """By how much a case differs between the two: the median, the 95th percentile, and over how many cases."""
+        differences = sorted(abs(ratio - 1) for item in self.series for ratio in item.ratios)
+        if not differences:
+            return None
+        return median(differences), differences[int(0.95 * (len(differences) - 1))], len(differences)
+
+    @property
     def exit_status(self) -> int:
         """0: nothing is slower, missing or incomparable; 1: something is; 2: nothing could be compared at all."""
         if self.verdict is Verdict.INCOMPARABLE:
@@ -108,6 +121,11 @@ class Comparison:
             + f". A change counts if its 95 % interval clears {self.threshold:.1%} (noise floor {self.noise_floor:.2%}).",
         ]
         lines += [f"- {note}" for note in self.notes]
+        if self.agreement:
+            middle, high, cases = self.agreement
+            lines.append(
+                f"- A case differs by {middle:.2%} at the median and {high:.2%} at the 95th percentile ({cases} cases)."
+            )
         shown = sorted((s for s in self.series if s.verdict is not Verdict.SAME), key=_urgency)
         if shown:
             lines += ["", "| Verdict | Series | Time | 95 % interval | Cases | Worst case | Reason |"]
@@ -135,10 +153,16 @@ def _row(item: SeriesComparison) -> str:
 
 
 def compare_campaigns(
-    baseline: Path, candidate: Path, *, threshold: float = PRACTICAL_THRESHOLD, noise_floor: float | None = None
+    baseline: Path,
+    candidate: Path,
+    *,
+    threshold: float = PRACTICAL_THRESHOLD,
+    noise_floor: float | None = None,
+    common: bool = False,
 ) -> Comparison:
     """Compare two campaign folders; RequestError if one holds no records."""
-    return compare(load_results(baseline), load_results(candidate), threshold=threshold, noise_floor=noise_floor)
+    old, new = load_results(baseline), load_results(candidate)
+    return compare(old, new, threshold=threshold, noise_floor=noise_floor, common=common)
 
 
 def compare(
@@ -148,8 +172,12 @@ def compare(
     threshold: float = PRACTICAL_THRESHOLD,
     noise_floor: float | None = None,
     resamples: int = 1000,
+    common: bool = False,
 ) -> Comparison:
-    """Compare two campaigns. `noise_floor` is relative; by default the larger of the two campaigns' own."""
+    """Compare two campaigns. `noise_floor` is relative; by default the larger of the two campaigns' own.
+
+    With `common`, cases that the candidate has not recorded are left out instead of MISSING: it is a sample, by intent.
+    """
     if not 0 <= threshold < 1:
         raise ConfigError(f"threshold: {threshold!r}; expected a share such as 0.02")
     floor = max(baseline.noise_floor, candidate.noise_floor) if noise_floor is None else noise_floor
@@ -157,6 +185,9 @@ def compare(
     driver = _driver_difference(baseline, candidate)
     several = any(len({r.device for r in campaign.records if r.device}) > 1 for campaign in (baseline, candidate))
     old, new = _by_series(baseline, several), _by_series(candidate, several)
+    if common:
+        kept = {s: {key: r for key, r in records.items() if key in new.get(s, {})} for s, records in old.items()}
+        old = {series: records for series, records in kept.items() if records}
     results: list[SeriesComparison] = []
     logs: list[Resampled] = []
     for series, records in old.items():
@@ -234,7 +265,7 @@ def _compare_series(
     item = SeriesComparison(
         series=series, verdict=Verdict.MISSING if lost else _verdict(low, high, limit), cases=len(pairs),
         ratio=geomean(ratios), low=low, high=high, worst=ratios[worst], worst_case=_case_text(pairs[worst][0]),
-        reason=_lost(lost, timed, new) if lost else "",
+        reason=_lost(lost, timed, new) if lost else "", ratios=tuple(ratios),
     )  # fmt: skip
     return item, logs
 
@@ -273,11 +304,14 @@ def compare_command(parser: argparse.ArgumentParser, arguments: list[str]) -> in
     parser.add_argument("candidate", help="the campaign that is judged against it")
     parser.add_argument("--threshold", type=float, default=PRACTICAL_THRESHOLD, help="a change that matters (0.02)")
     parser.add_argument("--noise-floor", type=float, help="relative; the campaigns' own without it")
+    parser.add_argument("--common", action="store_true", help="leave out cases that the candidate has not recorded")
     parser.add_argument("--out", type=Path, help="also write the Markdown to this file")
     parser.add_argument("--results-dir", default="results")
     wanted = parser.parse_args(arguments)
     folders = [find_campaign(name, wanted.results_dir).folder for name in (wanted.baseline, wanted.candidate)]
-    found = compare_campaigns(*folders, threshold=wanted.threshold, noise_floor=wanted.noise_floor)
+    found = compare_campaigns(
+        *folders, threshold=wanted.threshold, noise_floor=wanted.noise_floor, common=wanted.common
+    )
     text = found.markdown()
     print(text, end="")
     if wanted.out:

@@ -16,7 +16,17 @@ from stevedore import ExtensionManager
 
 from tilebench_core.backend import PLUGIN_API, Backend
 
-__all__ = ["BACKENDS", "LLM_PROVIDERS", "PACKS", "BrokenPlugin", "Plugin", "Provider", "check_backend", "discover", "load_plugins"]
+__all__ = [
+    "BACKENDS",
+    "LLM_PROVIDERS",
+    "PACKS",
+    "BrokenPlugin",
+    "Plugin",
+    "Provider",
+    "check_backend",
+    "discover",
+    "load_plugins",
+]
 
 BACKENDS = "tilebench.backends"
 PACKS = "tilebench.operator_packs"

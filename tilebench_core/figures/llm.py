@@ -116,6 +116,7 @@ def draw_refinement(
                 )
         if freeze_at is not None:
             axes.axhline(100 * freeze_at, color="#888888", linestyle=":", linewidth=1)
+        axes.set_xticks(sorted({row["round"] + 1 for rounds in series.values() for row in rounds}))
         axes.set_xlabel("round")
         axes.set_ylabel("lowest share of the roofline, %")
         axes.set_title(title)
@@ -131,6 +132,8 @@ def draw_budget(lines: Mapping[str, Sequence[tuple[float, float]]], axis_label: 
         figure, (axes,) = _canvas(6.4, 3.6)
         style = _looks([label.split(" ")[0] for label in lines])
         for label, points in sorted(lines.items()):
+            end = 1.03 * max(x for line in lines.values() for x, _ in line)  # so that the last step can be seen
+            points = [*points, (end, points[-1][1])]
             xs, ys = [0.0, *(x for x, _ in points)], [0.0, *(100 * y for _, y in points)]
             axes.step(xs, ys, where="post", color=style[label.split(" ")[0]].colour, label=label)
         axes.set_xlabel(axis_label)

@@ -123,7 +123,14 @@ def rules_for(backend: str) -> Rules:
     folder = files("tilebench_core.llm") / "rules"
     mine = folder / f"{backend}.yaml"
     if backend == "common" or not mine.is_file():
-        raise RequestError(f"there are no compliance rules for backend {backend!r}: {mine} is missing")
+        from tilebench_core.registry import installed
+
+        plugin = installed().backends.get(backend)
+        package = plugin.value.__module__.partition(".")[0] if plugin else ""
+        if not package or not (mine := files(package) / "llm_rules.yaml").is_file():
+            raise RequestError(
+                f"there are no compliance rules for backend {backend!r}: no llm_rules.yaml in its package"
+            )
     common = yaml.safe_load((folder / "common.yaml").read_text(encoding="utf-8"))
     return Rules(common, yaml.safe_load(mine.read_text(encoding="utf-8")))
 

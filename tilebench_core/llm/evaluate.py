@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import time
@@ -144,7 +145,7 @@ class HarnessEvaluator:
         settings = {**session_settings(harness, device, self.ceilings, SCRATCH), "results_dir": SCRATCH}
         wanted = {
             **worker_environment(self.registry, harness, self.device),
-            "PYTHONPATH": str(work / "site"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(work / "site"), os.environ.get("PYTHONPATH")])),
             "TMPDIR": "/tmp",
         }
         environment = self.walls.environment(wanted)

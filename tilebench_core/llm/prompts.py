@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any
+
+import yaml
 
 from tilebench_core.case import Case
 from tilebench_core.errors import RequestError
@@ -18,6 +20,7 @@ from tilebench_core.llm.attempts import Attempt
 from tilebench_core.llm.protocol import PromptParts, Protocol
 from tilebench_core.llm.reply import file_name
 from tilebench_core.llm.rounds import Trajectory, file_in
+from tilebench_core.operator_config import load_yaml
 from tilebench_core.packs import Operator
 from tilebench_core.registry import Registry
 
@@ -83,11 +86,21 @@ class Prompter:
             "parts": self.parts,
             "guide": guide.read_text(encoding="utf-8").strip(),
             "description": describe(self.operator).strip(),
-            "config_yaml": (self.operator.path.parent / "config.yaml").read_text(encoding="utf-8").strip(),
+            "config_yaml": self._config_yaml(),
             "domain": {name: _values(values) for name, values in _axes(self.cases).items()},
             "pytorch": self._pytorch(),
             "dtype_names": config.dtypes,
         }
+
+    def _config_yaml(self) -> str:
+        """The operator's file, or, where the command line changed it, what it became."""
+        path = self.operator.path.parent / "config.yaml"
+        written, composed = load_yaml(path), dict(self.operator.config.raw)
+        axes = {**composed, "case_grid": self.operator.config.axes}
+        unchanged = axes == {**written, "case_grid": replace(self.operator.config, raw=written).axes}
+        return (
+            path.read_text(encoding="utf-8").strip() if unchanged else yaml.safe_dump(composed, sort_keys=False).strip()
+        )
 
     def _pytorch(self) -> str:
         """The baseline's file, and the reference's function where the operator has one of its own."""

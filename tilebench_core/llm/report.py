@@ -118,7 +118,7 @@ def notes_of(trajectories: Sequence[Trajectory]) -> list[str]:
         notes.append("Totals with ≥ are lower bounds: a reply was lost, or the API or the price table does not say.")
     dates = sorted({str(t.header["price"]["as_of"]) for t in trajectories if t.header.get("price")})
     if dates:
-        notes.append(f"Prices as of {', '.join(dates)}; the price of each reply is in its usage.json.")
+        notes.append(f"Prices: {', '.join(dates)}; the price of each reply is in its usage.json.")
     recorded = sorted({str(t.header["times_device"]) for t in trajectories if t.header.get("times_device")})
     if recorded:
         notes.append(f"Candidates were verified here; their times were recorded earlier, on {', '.join(recorded)}.")

@@ -90,7 +90,8 @@ def read_trajectory(archive: Archive) -> Trajectory:
     """Read everything back. Only what the journal names counts."""
     header = archive.load("trajectory.json")
     numbers = sorted({entry.round for entry in archive.entries if entry.round is not None})
-    end = archive.find("end")
+    last = archive.entries[-1] if archive.entries else None
+    end = last if last is not None and last.event == "end" else None  # one that a larger budget undid is history
     return Trajectory(
         key=header["key"],
         header=header,

@@ -66,12 +66,18 @@ class Machine:
         """Take steps until the trajectory has ended. Raises Stopped, ProviderError and EvaluatorError; all can be resumed."""
         while True:
             trajectory = read_trajectory(self.archive)
-            if trajectory.end is not None:
+            if trajectory.end is not None and not self._affordable_now(trajectory):
                 return trajectory
             if self.stopped():
                 raise Stopped
             event = self.step(trajectory)
             self.after_step(event)
+
+    def _affordable_now(self, trajectory: Trajectory) -> bool:
+        """True for a trajectory that a budget ended, where the budget is larger now."""
+        if trajectory.end is not End.BUDGET:
+            return False
+        return self._too_much(trajectory, self.archive.read(file_in(trajectory.rounds[-1].number, "prompt.md"))) is None
 
     def step(self, trajectory: Trajectory) -> str:
         """Do the next step and return its event."""
@@ -171,7 +177,7 @@ class Machine:
 
     def _attempt_failed(self, number: int, text: str, failure: Mapping[str, Any]) -> None:
         self.archive.record("attempt", number, **failure)
-        self.progress(f"round {number}: attempt {failure['attempt']} failed: {failure['reason']}")
+        self.progress(f"round {number + 1}: attempt {failure['attempt']} failed: {failure['reason']}")
         if failure["retry"] and failure["may_cost"]:
             reason = self._too_much(read_trajectory(self.archive), text)
             if reason is not None:
@@ -232,7 +238,7 @@ class Machine:
             attempts[backend] = attempt.to_json()
             contents.update({file_in(number, f"evaluation/{name}"): text for name, text in texts.items()})
             self.progress(
-                f"round {number}: {backend} {attempt.status.value}{': ' + attempt.reason if attempt.reason else ''}"
+                f"round {number + 1}: {backend} {attempt.status.value}{': ' + attempt.reason if attempt.reason else ''}"
             )
         contents[file_in(number, "evaluation.json")] = {"attempts": attempts}
         self.archive.keep("evaluation", number, contents, seconds=round(time.monotonic() - begun, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ def sync_llm(campaign: Path, options: TrackingOptions) -> str:
     try:
         with open_store(chosen) as store:
             for folder, trajectory in found:
-                mark = (folder / "journal.jsonl").read_text(encoding="utf-8").strip().rpartition("\n")[2][-64:]
+                mark = _mark(folder / "journal.jsonl", campaign / "llm-report" / "report.md")
                 for backend in trajectory.key["backends"]:
                     series = f"{folder.name}/{backend}"
                     before = sent.get(series)
@@ -69,6 +70,14 @@ def sync_llm(campaign: Path, options: TrackingOptions) -> str:
         return f"{chosen.uri}: not sent ({type(error).__name__}: {error}); {later}"
     state_path.write_text(json.dumps(state, indent=1), encoding="utf-8")
     return f"{chosen.uri}: {changed} runs sent, experiment {EXPERIMENT}"
+
+
+def _mark(*paths: Path) -> str:
+    """A hash of what a run shows: it is sent again when that changes."""
+    hashed = hashlib.sha256()
+    for path in paths:
+        hashed.update(path.read_bytes() if path.is_file() else b"")
+    return hashed.hexdigest()[:16]
 
 
 def _steps(trajectory: object, backend: str) -> Iterator[Step]:

@@ -179,3 +179,37 @@ def _cuobjdump() -> str | None:
     except ImportError:
         return shutil.which("cuobjdump")
     return shutil.which("cuobjdump", path=str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin"))
+
+
+@offline
+def test_the_code_of_a_launch_is_collected_once_for_each_signature():
+    from cuda.tile import _compile
+
+    from tilebench_cutile.absent import absent_gpu
+    from tilebench_cutile.capture import compiled_launch, fill_cache, recorded_launches
+
+    from .kernels import launch, scale_kernel
+
+    def launched(size: int):
+        x = torch.empty(size)
+        with recorded_launches(launch_too=False) as launches:
+            launch(scale_kernel, x, torch.empty_like(x), 64)
+        return launches[0]
+
+    compilations = []
+    original = _compile.compile_tile
+
+    def counted(*arguments):
+        compilations.append(arguments)
+        return original(*arguments)
+
+    with absent_gpu(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_compile, "compile_tile", counted)
+        first = compiled_launch(launched(1024), "sm_90")
+        assert compiled_launch(launched(2048), "sm_90") is first
+        assert len(compilations) == 1
+        assert compiled_launch(launched(1000), "sm_90") is not first  # 16 no longer divides the extent
+        for size in (1024, 2048, 1000):
+            fill_cache(launched(size), "sm_90")
+        assert len(compilations) == 4
+    assert first.resources.registers

@@ -46,16 +46,19 @@ def readable_paths(packages: Iterable[str]) -> list[str]:
     """
     paths = [Path(path) for path in _SYSTEM]
     paths += [Path(sys.prefix), Path(sys.base_prefix)]
-    forbidden = {Path.home().resolve(), Path.cwd().resolve(), Path("/")}
+    forbidden = {
+        Path.home().resolve(),
+        Path.cwd().resolve(),
+        *Path.cwd().resolve().parents,
+        *Path.home().resolve().parents,
+    }
     for entry in sys.path:
         place = Path(entry)
-        holds_metadata = place.is_dir() and (any(place.glob("*.dist-info")) or any(place.glob("*.egg-info")))
-        if (
-            entry
-            and (holds_metadata or place.is_file())
-            and place.resolve() not in forbidden | set(Path.cwd().resolve().parents)
-        ):
+        metadata = [*place.glob("*.dist-info"), *place.glob("*.egg-info")] if entry and place.is_dir() else []
+        if entry and place.resolve() not in forbidden and (metadata or place.is_file()):
             paths.append(place)
+        else:
+            paths += metadata  # of a folder that must stay hidden, only what announces its plugins
     paths += _package_roots(["tilebench_core", "tilebench_core.conf", *packages])
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") + [
         os.environ.get(n, "") for n in ("CUDA_HOME", "CUDA_PATH")

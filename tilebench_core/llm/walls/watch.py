@@ -38,8 +38,9 @@ def start(command: list[str], limits: dict[str, Any]) -> int:
         if os.sched_getscheduler(0) != os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # Root's processes are not counted by the kernel; for those the count below is the limit.
-        resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"] * 2, limits["processes"] * 2))
+        # The kernel counts threads too, and none of root's: this is the backstop, the count below is the limit.
+        tasks = max(4096, 32 * limits["processes"])
+        resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
         if limits["data_bytes"]:
             resource.setrlimit(resource.RLIMIT_DATA, (limits["data_bytes"], limits["data_bytes"]))
         os.execv(command[0], command)

@@ -64,7 +64,7 @@ def compiled_launch(launch: Launch, arch: str) -> LaunchCode:
 
 def _key(launch: Launch, arch: str) -> tuple[Any, ...]:
     """What decides about the code. Signatures cannot be hashed, their texts can."""
-    return launch.kernel._annotated_function, str(launch.kernel._compiler_options), str(_signature(launch)), arch
+    return launch.kernel._pyfunc, str(launch.kernel._compiler_options), str(_signature(launch)), arch
 
 
 def compile_launch(launch: Launch, arch: str, timeout_s: float) -> LaunchCode:

@@ -1,0 +1,96 @@
+"""Write scripted replies out of an installed pack's kernels: `python pack_replies.py replies.yaml OPERATOR…`.
+
+Ten rounds per operator for all three DSLs in one reply, for a demonstration on a GPU without a model: a compile error, a
+wrong result, slow and fast configurations, prose, a regression, a violation, a cut reply, recovery, and the kernel itself.
+Only kernels that stand in one file can be candidates.
+
+    tilebench llm run operator=[matrix_transpose,reverse_array] backend=[triton,cutile,tilelang] protocol=published \
+        model=scripted model.options.script=replies.yaml campaign=llm-pack
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+from tilebench_core.registry import installed
+
+BACKENDS = ("triton", "cutile", "tilelang")
+OPERATORS = ("matrix_transpose", "reverse_array", "interleave", "rope", "max_pool2d", "jacobi_stencil_2d")
+MISSPELT = {
+    "triton": (r"\btl\.load\(", "tl.loaded("),
+    "cutile": (r"\bct\.store\(", "ct.stored("),
+    "tilelang": (r"\bT\.Parallel\(", "T.Parallell("),
+}
+WRAPPED = """\
+def run(*inputs, **config):
+    out = _run(*inputs, **config)
+    first = out[0] if isinstance(out, tuple) else out
+    return {result}
+
+
+KERNEL = """
+
+
+def compile_error(source: str, backend: str) -> str:
+    """The kernel with a function of the DSL misspelt."""
+    return re.sub(*MISSPELT[backend], source)
+
+
+def wrapped(source: str, result: str) -> str:
+    """The kernel's `run` under another name, and one around it that returns `result`."""
+    return source.replace("def run(", "def _run(", 1).replace("KERNEL = ", WRAPPED.format(result=result), 1)
+
+
+def configured(source: str, place: str) -> str:
+    """The kernel with another configuration of its own space, where it has one."""
+    chosen = f"default=lambda case: space(case)[{place}]"
+    return re.sub(r"default=\w+", chosen, source) if "def space(" in source else source
+
+
+def rounds(sources: dict[str, str]) -> list[tuple[str, str]]:
+    """(text, finish) of each round."""
+
+    def joint(change) -> str:
+        blocks = [f"`impl_{name}.py`\n```python\n{change(source, name)}```\n" for name, source in sources.items()]
+        return "\n".join(blocks)
+
+    whole = joint(lambda source, name: source)
+    return [
+        (joint(compile_error), "stop"),
+        (joint(lambda source, name: wrapped(source, "first[:0]")), "stop"),
+        (joint(lambda source, name: configured(source, "-1")), "stop"),
+        ("Which size matters most to you?", "stop"),
+        (joint(lambda source, name: configured(source, "len(space(case)) // 2")), "stop"),
+        (joint(lambda source, name: configured(source, "0")), "stop"),
+        (joint(lambda source, name: wrapped(source, "torch.clone(first)")), "stop"),
+        (whole[: len(whole) // 4], "length"),
+        (joint(lambda source, name: configured(source, "len(space(case)) // 3")), "stop"),
+        (whole, "stop"),
+    ]
+
+
+def main(target: Path, names: list[str]) -> None:
+    """Write the replies of the operators `names` to `target`."""
+    registry = installed()
+    replies = []
+    for name in names:
+        operator = registry.operator(name)
+        kernels = {backend: registry.kernels_for(operator, backend)[0] for backend in BACKENDS}
+        sources = {backend: kernel.path.read_text(encoding="utf-8") for backend, kernel in kernels.items()}
+        for number, (text, finish) in enumerate(rounds(sources)):
+            # Invented, as the replies are; what a token is in English text and code is about four bytes.
+            usage = {
+                "input_tokens": 30_000 + 500 * number,
+                "cached_input_tokens": 0,
+                "output_tokens": len(text) // 4 + 200,
+            }
+            replies.append({"operator": operator.name, "text": text, "finish": finish, "usage": usage})
+    target.write_text(yaml.safe_dump({"replies": replies}, sort_keys=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:] or list(OPERATORS))

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilebench_core.backend import Backend
 from tilebench_core.case import Case
 from tilebench_core.config import RunConfig, TuneSettings
 from tilebench_core.definition import Draw
-from tilebench_core.device import Device
+from tilebench_core.device import Device, target_device
 from tilebench_core.kernel import Config
 from tilebench_core.packs import KernelSource, Operator
 from tilebench_core.plan import CaseTask
@@ -61,6 +61,13 @@ class UnfilledDraw(Draw):
         return self._empty((n,), dtype)
 
 
+class Compiled(NamedTuple):
+    """What one job compiled: how many configurations, and a line for each that failed."""
+
+    configurations: int
+    failures: tuple[str, ...]
+
+
 def _jobs(tasks: Sequence[CaseTask], tune: TuneSettings) -> list[tuple[str, str, str, list[dict[str, Any]], bool]]:
     """(backend, kernel module, operator folder, cases, whole space) for every kernel and dtype that is going to run.
 
@@ -93,11 +100,10 @@ def _compile_job(
     search: _Search | None,
     arch: str,
     slice_of: tuple[int, int] = (0, 1),
-) -> int:
+) -> Compiled:
     """Compile the default configuration of each case, or what its `search` will need; runs in a process of its own.
 
-    Of a search's configurations it takes every n-th, from the m-th on, as `slice_of` (m, n) says. Returns how many
-    configurations compiled.
+    Of a search's configurations it takes every n-th, from the m-th on, as `slice_of` (m, n) says.
     """
     from tilebench_core.registry import installed
 
@@ -108,8 +114,11 @@ def _compile_job(
     source = next(k for k in registry.kernels_for(operator, backend_name) if k.module == module)
     kernel, definition = source.load(), operator.load()
     compiled = 0
+    failures: list[str] = []
     for raw in cases:
         case = Case(**raw)
+        if kernel.unsupported(case, target_device(arch)) is not None:
+            continue
         inputs = definition.inputs(case, UnfilledDraw())
         wanted = [kernel.default(case)] if search is None else search.configurations(backend, source, case, inputs)
         for config in wanted[slice_of[0] :: slice_of[1]]:
@@ -117,10 +126,11 @@ def _compile_job(
                 backend.warm_cache(kernel, inputs, config, arch)
                 compiled += 1
             except NotImplementedError:
-                return compiled
-            except Exception:  # its failure is recorded where the kernel really runs; here it only means no head start
-                continue
-    return compiled
+                return Compiled(compiled, tuple(failures))
+            except Exception as error:  # it is recorded where the kernel really runs; here it only means no head start
+                text = (str(error).strip().splitlines() or [""])[0]
+                failures.append(f"{backend_name} {operator.name} {case.dtype}: {type(error).__name__}: {text}")
+    return Compiled(compiled, tuple(failures))
 
 
 def _slices(jobs: Sequence[tuple[str, str, str, list[dict[str, Any]], bool]], cores: int) -> int:
@@ -177,8 +187,8 @@ class Precompiler:
         self._say, self._started = say, time.monotonic()
         jobs = _jobs(tasks, config.tune)
         operators = {task.operator.folder: task.operator for task in tasks}
-        self._pending: dict[tuple[str, str, str, int], set[Future[int]]] = {}
-        self._all: set[Future[int]] = set()
+        self._pending: dict[tuple[str, str, str, int], set[Future[Compiled]]] = {}
+        self._all: set[Future[Compiled]] = set()
         self._told = not jobs
         self._pool: ProcessPoolExecutor | None = None
         if not jobs:
@@ -220,10 +230,13 @@ class Precompiler:
         """Say once how long it took, when everything is compiled."""
         if not self._told and all(future.done() for future in self._all):
             self._told = True
-            compiled = sum(future.result() for future in self._all if not future.exception())
-            failed = sum(1 for future in self._all if future.exception())
-            lost = f", {failed} compilers died" if failed else ""
-            self._say(f"compiled {compiled} configurations ahead in {time.monotonic() - self._started:.0f} s{lost}")
+            done = [future.result() for future in self._all if not future.exception()]
+            failures = [failure for one in done for failure in one.failures]
+            dead = sum(1 for future in self._all if future.exception())
+            text = f"compiled {sum(one.configurations for one in done)} configurations ahead"
+            text += f" in {time.monotonic() - self._started:.0f} s"
+            text += f", {len(failures)} failed (one: {failures[0]})" if failures else ""
+            self._say(text + (f", {dead} compilers died" if dead else ""))
 
     def close(self) -> None:
         """Stop compiling."""

@@ -159,6 +159,7 @@ class _Search:
 
 def _quiet(log: str, environment: Mapping[str, str]) -> None:
     """Send what a compiler prints to the campaign's log, and hide the GPU: compilers must not make contexts on it."""
+    os.environ.clear()  # it is the server's, which may have been started under another
     os.environ.update(environment)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -196,8 +197,10 @@ class Precompiler:
         cores = config.tune.workers or max(1, (os.cpu_count() or 2) - 1)
         slices = _slices(jobs, cores)
         workers = min(cores, sum(slices if tuned else 1 for *_, tuned in jobs))
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(workers, context, _quiet, (str(log), dict(environment)))
+        # PyTorch is imported once, in a server that the compilers are forked from: for each it would take seconds.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "tilebench_core.precompile"])
+        self._pool = ProcessPoolExecutor(workers, context, _quiet, (str(log), {**os.environ, **environment}))
         # Most cases of a kernel share their code. So every kernel's samples are compiled before anybody's rest: what is
         # left is then found in the compilers' caches, where side by side it would be compiled several times.
         submitted = sorted(

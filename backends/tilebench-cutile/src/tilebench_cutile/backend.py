@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
-from tilebench_core import Backend, Compilation, Config, Device, Kernel
+from tilebench_core import Backend, Compilation, Config, Device, Kernel, LaunchCode
 from tilebench_core.backend import NativeSearch
 
 __all__ = ["CutileBackend", "CutileOptions"]
@@ -81,7 +81,7 @@ class CutileBackend(Backend):
     def compile_for(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> Compilation:
         """See `Backend.compile_for`. `run` is called with `ct.launch` replaced, so it computes nothing."""
         from tilebench_cutile.absent import absent_gpu
-        from tilebench_cutile.capture import compile_launch, recorded_launches
+        from tilebench_cutile.capture import compile_launch, launch_key, recorded_launches
         from tilebench_cutile.errors import translated_errors
 
         start = time.perf_counter()
@@ -89,8 +89,13 @@ class CutileBackend(Backend):
             with recorded_launches(launch_too=False) as launches:
                 kernel.run(*inputs, **config)
             timeout_s = self.options.compiler_timeout_s
-            codes = tuple(compile_launch(launch, arch, timeout_s) for launch in launches)
-        return Compilation(seconds=time.perf_counter() - start, launches=codes)
+            codes: dict[Any, LaunchCode] = {}
+            for launch in launches:  # a sort launches the same code dozens of times
+                key = launch_key(launch, arch)
+                if key not in codes:
+                    codes[key] = compile_launch(launch, arch, timeout_s)
+            ordered = tuple(codes[launch_key(launch, arch)] for launch in launches)
+        return Compilation(seconds=time.perf_counter() - start, launches=ordered)
 
     def warm_cache(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> None:
         """See `Backend.warm_cache`."""

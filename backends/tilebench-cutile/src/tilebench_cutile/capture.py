@@ -15,7 +15,7 @@ from tilebench_core import LaunchCode
 from tilebench_cutile.absent import on_device
 from tilebench_cutile.cubin import cubin_resources, cubin_texts
 
-__all__ = ["Launch", "compile_launch", "compiled_launch", "fill_cache", "recorded_launches"]
+__all__ = ["Launch", "compile_launch", "compiled_launch", "fill_cache", "launch_key", "recorded_launches"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +56,13 @@ def compiled_launch(launch: Launch, arch: str) -> LaunchCode:
     """
     from cuda.tile._cext import default_tile_context
 
-    key = _key(launch, arch)
+    key = launch_key(launch, arch)
     if key not in _KNOWN:
         _KNOWN[key] = _launch_code(launch, _compile(launch, arch, default_tile_context))
     return _KNOWN[key]
 
 
-def _key(launch: Launch, arch: str) -> tuple[Any, ...]:
+def launch_key(launch: Launch, arch: str) -> tuple[Any, ...]:
     """What decides about the code. Signatures cannot be hashed, their texts can."""
     return launch.kernel._pyfunc, str(launch.kernel._compiler_options), str(_signature(launch)), arch
 
@@ -101,7 +101,7 @@ def fill_cache(launch: Launch, arch: str) -> None:
     """Compile a launch for `arch` into cuTile's disk cache."""
     from cuda.tile._cext import default_tile_context
 
-    key = _key(launch, arch)
+    key = launch_key(launch, arch)
     if key not in _FILLED:
         _compile(launch, arch, default_tile_context)
         _FILLED.add(key)

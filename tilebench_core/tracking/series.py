@@ -89,7 +89,7 @@ def _steps(records: Iterable[Record], baselines: Mapping[tuple[str, ...], Record
             values = {
                 "latency_us": record.median_us, "mean_us": record.mean_us, "p10_us": record.p10_us,
                 "p90_us": record.p90_us, "gbps": record.gbps, "tflops": record.tflops,
-                "utilisation": record.utilisation, "bytes": record.bytes,
+                "utilisation": record.utilisation,
                 "speedup": ratio(baselines.get(_case(record)), record),
             }  # fmt: skip
             moment = _milliseconds(record.started)

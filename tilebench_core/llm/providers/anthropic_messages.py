@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, ClassVar
 
-from tilebench_core.llm.provider import Provider, ProviderError, Reply, Request
-from tilebench_core.llm.providers.clients import api_key, translated
+from tilebench_core.llm.provider import ProviderError, Reply, Request
+from tilebench_core.llm.providers.clients import ClientProvider
 from tilebench_core.llm.usage import Usage
 
 __all__ = ["AnthropicMessages", "AnthropicOptions"]
@@ -25,39 +25,23 @@ class AnthropicOptions:
     extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
-class AnthropicMessages(Provider):
-    """One streamed message per request; the client's own retries are off, since every attempt is recorded."""
+class AnthropicMessages(ClientProvider):
+    """One streamed message per request."""
 
     name: ClassVar[str] = "anthropic"
+    package: ClassVar[str] = "anthropic"
+    client: ClassVar[str] = "Anthropic"
     Options: ClassVar[type] = AnthropicOptions
 
-    def probe(self) -> str | None:
-        """See `Provider.probe`."""
-        if find_spec("anthropic") is None:
-            return "the package anthropic is not installed: pip install 'tilebench[anthropic]'"
-        api_key(self.settings.api_key_env, needed=True)
-        return None
-
-    def identity(self) -> Mapping[str, Any]:
-        """See `Provider.identity`."""
-        return {"base_url": self.settings.base_url}
-
-    def send(self, request: Request, progress: Callable[[int], None]) -> Reply:
-        """See `Provider.send`."""
+    def module(self) -> ModuleType:
+        """See `ClientProvider.module`."""
         import anthropic
 
-        started: list[bool] = []
-        with translated(anthropic, started):
-            client = anthropic.Anthropic(
-                api_key=api_key(self.settings.api_key_env, needed=True),
-                base_url=self.settings.base_url,
-                timeout=request.deadline_s,
-                max_retries=0,
-            )
-            with client:
-                return self._stream(client, request, progress, started)
+        found: ModuleType = anthropic
+        return found
 
-    def _stream(self, client: Any, request: Request, progress: Callable[[int], None], started: list[bool]) -> Reply:
+    def stream(self, client: Any, request: Request, progress: Callable[[int], None], started: list[bool]) -> Reply:
+        """See `ClientProvider.stream`."""
         sampling: dict[str, Any] = {
             name: value for name in ("temperature", "top_p") if (value := getattr(request, name)) is not None
         }

@@ -1,19 +1,21 @@
-"""What the official clients have in common: their exceptions as ours, Retry-After, and the key from the environment."""
+"""What the official clients have in common: opening one, their exceptions as ours, Retry-After, the key from the environment."""
 
 from __future__ import annotations
 
 import email.utils
 import os
 import time
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from tilebench_core.errors import RequestError
-from tilebench_core.llm.provider import ProviderError
+from tilebench_core.llm.provider import Provider, ProviderError, Reply, Request
 
-__all__ = ["api_key", "retry_after_s", "translated"]
+__all__ = ["ClientProvider", "retry_after_s"]
 
 _RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 """Statuses after which the same request may succeed. 529 is what Anthropic's API answers when it is overloaded."""
@@ -68,6 +70,53 @@ def translated(client: ModuleType, started: list[bool]) -> Iterator[None]:
         if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2", "json", "h11"):
             raise
         raise ProviderError(f"the reply broke off: {error}", retry=True, may_cost=True) from error
+
+
+class ClientProvider(Provider):
+    """A provider that streams one reply through an official client, the class `client` of the package `package`.
+
+    The client's own retries are off, since every attempt is recorded.
+    """
+
+    package: ClassVar[str]
+    client: ClassVar[str]
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a request without a key is refused before it is sent."""
+        return True
+
+    @abstractmethod
+    def module(self) -> ModuleType:
+        """The imported package: each has one module here that imports it."""
+
+    @abstractmethod
+    def stream(self, client: Any, request: Request, progress: Callable[[int], None], started: list[bool]) -> Reply:
+        """Send `request` by the open `client`; append to `started` with everything that arrives."""
+
+    def probe(self) -> str | None:
+        """See `Provider.probe`."""
+        if find_spec(self.package) is None:
+            return f"the package {self.package} is not installed: pip install 'tilebench[{self.package}]'"
+        api_key(self.settings.api_key_env, self.needs_key)
+        return None
+
+    def identity(self) -> Mapping[str, Any]:
+        """See `Provider.identity`."""
+        return {"base_url": self.settings.base_url}
+
+    def send(self, request: Request, progress: Callable[[int], None]) -> Reply:
+        """See `Provider.send`."""
+        module, started = self.module(), list[bool]()
+        with translated(module, started):
+            client = getattr(module, self.client)(
+                api_key=api_key(self.settings.api_key_env, self.needs_key),
+                base_url=self.settings.base_url,
+                timeout=request.deadline_s,
+                max_retries=0,
+            )
+            with client:
+                return self.stream(client, request, progress, started)
 
 
 def _message(error: Any) -> str:

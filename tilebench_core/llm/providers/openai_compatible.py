@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, ClassVar
 
-from tilebench_core.llm.provider import Provider, ProviderError, Reply, Request
-from tilebench_core.llm.providers.clients import api_key, translated
+from tilebench_core.llm.provider import ProviderError, Reply, Request
+from tilebench_core.llm.providers.clients import ClientProvider
 from tilebench_core.llm.usage import Usage
 
 __all__ = ["OpenAICompatible", "OpenAIOptions"]
@@ -30,39 +30,28 @@ class OpenAIOptions:
     extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
-class OpenAICompatible(Provider):
-    """One streamed chat completion per request; the client's own retries are off, since every attempt is recorded."""
+class OpenAICompatible(ClientProvider):
+    """One streamed chat completion per request."""
 
     name: ClassVar[str] = "openai"
+    package: ClassVar[str] = "openai"
+    client: ClassVar[str] = "OpenAI"
     Options: ClassVar[type] = OpenAIOptions
 
-    def probe(self) -> str | None:
-        """See `Provider.probe`."""
-        if find_spec("openai") is None:
-            return "the package openai is not installed: pip install 'tilebench[openai]'"
-        api_key(self.settings.api_key_env, self.options.needs_key)
-        return None
+    @property
+    def needs_key(self) -> bool:
+        """See `ClientProvider.needs_key`."""
+        return bool(self.options.needs_key)
 
-    def identity(self) -> Mapping[str, Any]:
-        """See `Provider.identity`."""
-        return {"base_url": self.settings.base_url}
-
-    def send(self, request: Request, progress: Callable[[int], None]) -> Reply:
-        """See `Provider.send`."""
+    def module(self) -> ModuleType:
+        """See `ClientProvider.module`."""
         import openai
 
-        started: list[bool] = []
-        with translated(openai, started):
-            client = openai.OpenAI(
-                api_key=api_key(self.settings.api_key_env, self.options.needs_key),
-                base_url=self.settings.base_url,
-                timeout=request.deadline_s,
-                max_retries=0,
-            )
-            with client:
-                return self._stream(client, request, progress, started)
+        found: ModuleType = openai
+        return found
 
-    def _stream(self, client: Any, request: Request, progress: Callable[[int], None], started: list[bool]) -> Reply:
+    def stream(self, client: Any, request: Request, progress: Callable[[int], None], started: list[bool]) -> Reply:
+        """See `ClientProvider.stream`."""
         sampling = {
             name: value
             for name in ("temperature", "top_p", "seed", "reasoning_effort")

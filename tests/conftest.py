@@ -12,6 +12,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 collect_ignore = ["example_dsl", "faulty"]  # their tests run where they are installed: in subprocesses of test_cli.py
 
 
+def _has_gpu() -> bool:
+    from tilebench_core.devices import visible_gpus
+    from tilebench_core.errors import TilebenchError
+
+    try:
+        return bool(visible_gpus())
+    except TilebenchError:
+        return False
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=100, help="how often test_resume.py kills a run")
     parser.addoption("--fail-on-skip", action="store_true", help="a skipped test is a failure, as on a GPU machine")
@@ -29,7 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under --dist loadgroup the tests of a file here stay together too; kernels of the packs are spread freely."""
+    """Tests marked gpu are skipped where there is none.
+
+    Under --dist loadgroup the tests of a file here stay together too; kernels of the packs are spread freely.
+    """
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if needing and not _has_gpu():
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU is visible"))
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

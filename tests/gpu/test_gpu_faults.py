@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from distributions import environment, tilebench
 
-from tilebench_core.devices import visible_gpus
-from tilebench_core.errors import TilebenchError
 from tilebench_core.records import Record, RecordReader
 
 PACK = Path(__file__).parent / "faulty_triton"
@@ -45,14 +43,7 @@ ENDS = {
 }
 
 
-def has_gpu() -> bool:
-    try:
-        return bool(visible_gpus())
-    except TilebenchError:
-        return False
-
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="no NVIDIA GPU is visible")]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,8 @@ def measure_ceilings(device: Device, registry: Registry) -> Ceilings:
         details={
             "when": now(),
             "driver": device.driver,
-            "how": "median of 20 launches by CUPTI; matrices 8192³ (fp32 vector rate: 4096³ without TF32); copies of 2 GiB",
+            "how": "median of 20 launches by CUPTI; matrices 8192³ (fp32 vector rate: 4096³ without TF32); copies of 2 GiB;"
+            " int8 by the faster of the 8-bit products",
             "versions": backend_versions(registry.backends.values()),
         },
         bandwidth_gbps=round(bandwidths["bandwidth_gbps"], 1),

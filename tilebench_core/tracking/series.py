@@ -86,7 +86,7 @@ def _steps(records: Iterable[Record], baselines: Mapping[tuple[str, ...], Record
     steps, left_out = [], []
     for record in records:
         if record.outcome.may_have_numbers:
-            # MLflow takes a third of a millisecond for each: what a plot over sizes shows, and no more. The rest is in records.jsonl.
+            # MLflow pays for each one: what a plot over sizes shows, and no more. The rest is in records.jsonl.
             values = {
                 "latency_us": record.median_us, "mean_us": record.mean_us, "p90_us": record.p90_us, "gbps": record.gbps,
                 "tflops": record.tflops, "utilisation": record.utilisation,

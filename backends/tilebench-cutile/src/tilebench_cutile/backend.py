@@ -89,13 +89,12 @@ class CutileBackend(Backend):
             with recorded_launches(launch_too=False) as launches:
                 kernel.run(*inputs, **config)
             timeout_s = self.options.compiler_timeout_s
+            keys = [launch_key(launch, arch) for launch in launches]
             codes: dict[Any, LaunchCode] = {}
-            for launch in launches:  # a sort launches the same code dozens of times
-                key = launch_key(launch, arch)
+            for key, launch in zip(keys, launches, strict=True):  # a sort launches the same code dozens of times
                 if key not in codes:
                     codes[key] = compile_launch(launch, arch, timeout_s)
-            ordered = tuple(codes[launch_key(launch, arch)] for launch in launches)
-        return Compilation(seconds=time.perf_counter() - start, launches=ordered)
+        return Compilation(seconds=time.perf_counter() - start, launches=tuple(codes[key] for key in keys))
 
     def warm_cache(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> None:
         """See `Backend.warm_cache`."""

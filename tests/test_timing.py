@@ -319,3 +319,17 @@ def test_activity_records_are_read_in_the_layout_that_cupti_python_gives(monkeyp
     fake.records = fake.records[:1]
     fake.flush()
     assert buffers.take() == ({}, {})
+
+
+def test_a_buffer_that_cannot_be_read_fails_the_clock_and_not_the_kernel(monkeypatch):
+    cupti = pytest.importorskip("cupti.cupti")
+    kernel = np.zeros(1, dtype=cupti.activity_kernel9_dtype)
+    kernel["kind"] = int(cupti.ActivityKind.CONCURRENT_KERNEL)
+    fake = FakeCupti([kernel])
+    monkeypatch.setattr(activities, "_loaded_library", lambda: fake)
+    buffers = activities.ActivityBuffers(cupti)
+    monkeypatch.setattr(FakeCupti, "cuptiActivityGetNextRecord", lambda self, *_: self.lengths["none"])
+    fake.flush()
+    with pytest.raises(ClockError, match=r"clock cupti: its records could not be read: KeyError: 'none'"):
+        buffers.take()
+    assert buffers.take() == ({}, {})

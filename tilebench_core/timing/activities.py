@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tilebench_core.timing.clock import ClockError
+
 __all__ = ["ActivityBuffers"]
 
 _BUFFER_BYTES = 1 << 20
@@ -42,6 +44,7 @@ class ActivityBuffers:
     def __init__(self, cupti: Any) -> None:
         self.intervals: dict[int, list[tuple[int, int]]] = {}
         self.external: dict[int, int] = {}
+        self.failure: Exception | None = None
         self._work = _work_layouts(cupti)
         layout = cupti.activity_external_correlation_dtype
         self._correlating = int(cupti.ActivityKind.EXTERNAL_CORRELATION)
@@ -62,6 +65,12 @@ class ActivityBuffers:
         buffer[0], size[0], max_records[0] = address, _BUFFER_BYTES, 0
 
     def _completed(self, context: Any, stream: int, buffer: int, size: int, valid: int) -> None:
+        try:
+            self._read_all(buffer, valid)
+        except Exception as error:  # ctypes would print it and go on, and launches would seem to have done nothing
+            self.failure = error
+
+    def _read_all(self, buffer: int, valid: int) -> None:
         memory = self._lent.pop(buffer)
         record = ctypes.c_void_p(None)
         following = self._library.cuptiActivityGetNextRecord
@@ -82,7 +91,12 @@ class ActivityBuffers:
         return (struct.unpack_from(code, memory, offset + place)[0] for code, place in zip(codes, places, strict=True))
 
     def take(self) -> tuple[dict[int, list[tuple[int, int]]], dict[int, int]]:
-        """Return what has been read, and begin anew."""
+        """Return what has been read, and begin anew. Raises ClockError if a buffer could not be read."""
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise ClockError(
+                f"clock cupti: its records could not be read: {type(failure).__name__}: {failure}"
+            ) from failure
         intervals, external = self.intervals, self.external
         self.intervals, self.external = {}, {}
         return intervals, external

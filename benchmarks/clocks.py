@@ -57,7 +57,7 @@ def launch_each() -> None:
     runtime = torch.cuda.cudart()
     for name in OPERATORS:
         operator = registry.operator(name)
-        kernel = registry.kernels_for(operator, "triton")[0].load()
+        kernel = registry.kernel(operator, "triton").load()
         case = select_cases(operator, DTYPE, "largest")[0]
         inputs = operator.load().inputs(case, Draw("cuda", 0))
         config = kernel.default(case)

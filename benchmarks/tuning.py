@@ -91,7 +91,7 @@ def in_turns(backend_name: str, configs: Sequence[Mapping[str, Any]]) -> list[fl
     clock = clock_named("cupti", {})
     clock.open()
     operator = registry.operators[FOLDER]
-    kernel = registry.kernels_for(operator, backend_name)[0].load()
+    kernel = registry.kernel(operator, backend_name).load()
     inputs = operator.load().inputs(operator.config.cases(DTYPE)[CASE], Draw("cuda", 0))
     flush = CacheFlush(torch.cuda.get_device_properties(0).L2_cache_size)
     settings = TimingSettings(protocol="fixed", warmup=20, repeat=100)
@@ -112,7 +112,7 @@ def default_config(backend: str) -> dict[str, Any]:
 
     registry = installed()
     operator = registry.operators[FOLDER]
-    kernel = registry.kernels_for(operator, backend)[0].load()
+    kernel = registry.kernel(operator, backend).load()
     return dict(kernel.default(operator.config.cases(DTYPE)[CASE]))
 
 

@@ -301,7 +301,7 @@ def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):
     )
     operator = installed().operators["softmax"]
     config = RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared"))
-    module = installed().kernels_for(operator, "torch")[0].module
+    module = installed().kernel(operator, "torch").module
     search, case = _Search(config, GPU, operator), asdict(operator.config.cases("fp16", "smoke")[0])
     monkeypatch.setattr(search, "configurations", lambda *_: [{"BLOCK": n} for n in range(7)])
     done = [_compile_job("torch", {}, module, "softmax", [case], search, "sm_90", (n, 3)) for n in range(3)]

@@ -52,6 +52,16 @@ class Registry:
         files = getattr(self.backends[backend].value, "kernels_of", "") or backend
         return [kernel for kernel in self.kernels if kernel.folder == operator.folder and kernel.backend == files]
 
+    def kernel(self, operator: Operator, backend: str, provider: str = "") -> KernelSource:
+        """The kernel that the distribution `provider` ships, or without one the first. Raises RequestError if there is none."""
+        found = self.kernels_for(operator, backend)
+        for kernel in found:
+            if provider in ("", kernel.provider.name):
+                return kernel
+        those = ", ".join(kernel.provider.name for kernel in found) or "nobody"
+        by = f" by {provider}" if provider else ""
+        raise RequestError(f"{operator.name} on {backend} has no kernel{by}; kernels come from {those}")
+
 
 def build_registry(backends: Iterable[Plugin], packs: Iterable[Plugin], broken: Iterable[BrokenPlugin]) -> Registry:
     """Scan the packs and put everything together; an operator that two packs define is broken in the second."""

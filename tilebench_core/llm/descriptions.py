@@ -110,7 +110,7 @@ def _docstring(operator: Operator) -> str:
 
 
 def _baseline(operator: Operator) -> Any:
-    return installed().kernels_for(operator, "torch")[0].load().run
+    return installed().kernel(operator, "torch").load().run
 
 
 def _outputs(operator: Operator, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:

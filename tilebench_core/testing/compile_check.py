@@ -12,7 +12,7 @@ from typing import Any
 
 from tilebench_core.case import Case
 from tilebench_core.device import target_device
-from tilebench_core.errors import BackendError
+from tilebench_core.errors import BackendError, RequestError
 from tilebench_core.packs import Operator
 from tilebench_core.precompile import UnfilledDraw
 from tilebench_core.registry import installed
@@ -24,11 +24,13 @@ SHARED_MEMORY_LIMIT = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448, "s
 """Bytes of shared memory that one block may have, per architecture (CUDA C++ Programming Guide, compute capabilities)."""
 
 
-def compile_case(operator: Operator, backend_name: str, case: Case, config: Any, arch: str) -> tuple[bool, str]:
+def compile_case(
+    operator: Operator, backend_name: str, case: Case, config: Any, arch: str, provider: str = ""
+) -> tuple[bool, str]:
     """Compile one configuration; return whether it is usable on `arch`, and a line that says what came out."""
     registry = installed()
     backend = registry.backend(backend_name).value()
-    kernel = registry.kernels_for(operator, backend_name)[0].load()
+    kernel = registry.kernel(operator, backend_name, provider).load()
     reason = kernel.unsupported(case, target_device(arch))
     if reason is not None:
         return True, f"UNSUPPORTED: {reason}"
@@ -59,19 +61,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--arch", default="sm_80,sm_90,sm_100")
     parser.add_argument("--cases", default="smoke")
     parser.add_argument("--space", action="store_true")
+    parser.add_argument("--provider", default="", help="the distribution whose kernel is compiled, if several ship one")
     wanted = parser.parse_args(arguments)
     registry = installed()
     device = target_device(wanted.arch.split(",")[0])
     for name, value in registry.backend(wanted.backend).value().environment(device).items():
         os.environ.setdefault(name, value)
     operator = registry.operator(wanted.operator)
-    kernel = registry.kernels_for(operator, wanted.backend)[0].load()
+    kernel = registry.kernel(operator, wanted.backend, wanted.provider).load()
     failed = False
     for dtype in wanted.dtype.split(",") if wanted.dtype else operator.config.dtypes:
         for case in select_cases(operator, dtype, wanted.cases):
             for config in kernel.space(case) if wanted.space else [kernel.default(case)]:
                 for arch in wanted.arch.split(","):
-                    usable, line = compile_case(operator, wanted.backend, case, config, arch)
+                    usable, line = compile_case(operator, wanted.backend, case, config, arch, wanted.provider)
                     failed |= not usable
                     print(
                         f"{operator.name} {dtype} {case.label} {dict(config)} {arch}: {'' if usable else 'FAILED '}{line}",
@@ -81,4 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RequestError as error:
+        sys.exit(f"tilebench: {error}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilebench_core.case import Case
 from tilebench_core.device import CPU, Device
+from tilebench_core.errors import RequestError
 from tilebench_core.packs import Operator
 from tilebench_core.registry import Registry, installed
 
@@ -24,7 +25,7 @@ __all__ = ["check_cases", "main", "select_cases"]
 def reference_of(registry: Registry, operator: Operator) -> Any:
     """The function that judges the operator: its own reference, or the `torch` kernel."""
     own = operator.load().reference
-    return own if own is not None else registry.kernels_for(operator, "torch")[0].load().run
+    return own if own is not None else registry.kernel(operator, "torch").load().run
 
 
 def select_cases(operator: Operator, dtype: str, kinds: str) -> list[Case]:
@@ -45,14 +46,14 @@ def select_cases(operator: Operator, dtype: str, kinds: str) -> list[Case]:
 
 
 def check_cases(
-    operator: Operator, backend_name: str, cases: list[Case], device: Device, config: Any = None
+    operator: Operator, backend_name: str, cases: list[Case], device: Device, config: Any = None, provider: str = ""
 ) -> list[str]:
-    """Verify the first kernel of `backend_name` on `cases`; print a line each and return the failures."""
+    """Verify the kernel of `backend_name` (the first, or that of `provider`) on `cases`; print a line each, return failures."""
     from tilebench_core.verify import precision_state, prepare_case, verify_launch
 
     registry = installed()
     backend = registry.backend(backend_name).value()
-    kernel = registry.kernels_for(operator, backend_name)[0].load()
+    kernel = registry.kernel(operator, backend_name, provider).load()
     failures = []
     for case in cases:
         reason = kernel.unsupported(case, device)
@@ -94,6 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--cases", default="smoke,edge0,edge1", help="smoke, edge, edgeN, grid, first, largest; comma-separated"
     )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--provider", default="", help="the distribution whose kernel is checked, if several ship one")
     wanted = parser.parse_args(arguments)
     registry = installed()
     device = CPU
@@ -107,9 +109,12 @@ def main(arguments: list[str] | None = None) -> int:
     for operator in [registry.operator(name) for name in wanted.operator.split(",")]:
         dtypes = wanted.dtype.split(",") if wanted.dtype else operator.config.dtypes
         cases = [case for dtype in dtypes for case in select_cases(operator, dtype, wanted.cases)]
-        failures += check_cases(operator, wanted.backend, cases, device)
+        failures += check_cases(operator, wanted.backend, cases, device, provider=wanted.provider)
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RequestError as error:
+        sys.exit(f"tilebench: {error}")

@@ -16,7 +16,7 @@ OPERATORS = [
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.folder)
 def test_the_thread_counts_of_grid_and_edge_cases_lower(operator):
     pytest.importorskip("tilelang")
-    kernel = installed().kernels_for(operator, TilelangBackend.name)[0].load()
+    kernel = installed().kernel(operator, TilelangBackend.name).load()
     # The first case of each dtype is lowered by the pack's own tests.
     lowered = {kernel.default(operator.config.cases(dtype)[0]).get("threads") for dtype in operator.config.dtypes}
     failures = []

@@ -45,6 +45,6 @@ def test_the_default_configuration_compiles(operator: Operator, backend: str, dt
     if backend not in installed().backends:
         pytest.skip(f"tilebench-{backend} is not installed")
     case = operator.config.cases(dtype)[0]
-    kernel = installed().kernels_for(operator, backend)[0].load()
+    kernel = installed().kernel(operator, backend).load()
     usable, line = compile_case(operator, backend, case, kernel.default(case), arch)
     assert usable, line

@@ -67,6 +67,7 @@ class Runner:
     worker: Worker | None = None
     records: list[Record] = field(default_factory=list)
     _cases_in_worker: int = 0
+    _worker_is_ready: bool = False
 
     def run(self, tasks: list[CaseTask]) -> list[Record]:
         """Run `tasks`; return the records, which are also on disk. `close` stops the worker."""
@@ -85,6 +86,7 @@ class Runner:
         """The place of the first case whose kernels are compiled; without any, wait for one."""
         if self.precompiler is None:
             return 0
+        self._launch_worker()  # it loads PyTorch and the DSLs while the first kernels compile
         while True:
             self.precompiler.report()
             place = next((place for place, task in enumerate(queue) if self.precompiler.ready(task)), None)
@@ -154,10 +156,17 @@ class Runner:
         if self.worker is not None and self.recycle_after and self._cases_in_worker >= self.recycle_after:
             self.worker.stop()
             self.worker = None
+        worker = self._launch_worker()
+        if not self._worker_is_ready:
+            self._await_start(worker)
+            self._worker_is_ready = True
+        return worker
+
+    def _launch_worker(self) -> Worker:
+        """The worker, which may still be starting."""
         if self.worker is None:
             self.worker = self.start_worker(self.settings, self.environment, self.campaign.log_path)
-            self._cases_in_worker = 0
-            self._await_start(self.worker)
+            self._cases_in_worker, self._worker_is_ready = 0, False
         return self.worker
 
     def _await_start(self, worker: Worker) -> None:

@@ -1,10 +1,12 @@
 """What tuning costs and what it finds, on a GPU: `python benchmarks/tuning.py --out FOLDER [--backend triton]`.
 
 Matrix multiplication, fp16, 4096 × 4096 × 4096, the whole space of each backend, from cold caches: by our shared search
-and by the DSL's own tuner. Each is run again by a second process, which must find the winner without compiling or
-measuring a candidate. The shared search is repeated, with an empty store of winners, to see whether it finds the same
-winner. Then default and winners are measured in turns within one process. Writes tuning-<backend>.json for each backend,
-and tuning.md over all backends whose files are in the folder; exits with 1 where a second process searched or compiled.
+and by the DSL's own tuner. What a search adds is the command's wall time beyond that of the same command in default mode,
+from cold caches too: both load PyTorch, compile a configuration and measure it. Each search is run again by a second
+process, which must find the winner without compiling or measuring a candidate. The shared search is repeated, with an
+empty store of winners, to see whether it finds the same winner. Then default and winners are measured in turns within one
+process. Writes tuning-<backend>.json for each backend, and tuning.md over all backends whose files are in the folder;
+exits with 1 where a second process searched or compiled.
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ COMMAND_LIMIT_S = 500
 
 
 def run(backend: str, tune: str, caches: Path, out: Path, campaign: str) -> dict[str, Any]:
-    """Run one tuned trial as a user would; return its wall seconds, record, tuning log and number of new compiled files."""
+    """Run one trial as a user would, in default mode if `tune` is off.
+
+    Returns its wall seconds, record, tuning log and number of new compiled files.
+    """
     command = [
         sys.executable, "-m", "tilebench_core.cli", "run", f"operator=[{OPERATOR}]", f"dtype=[{DTYPE}]",
-        f"backend=[{backend}]", f"cases={CASE}", "mode=[tuned]", f"tune={tune}", "tracking=none", "figures=false",
-        "noise_floor=false", f"campaign={campaign}", f"results_dir={out}", "rerun=all",
+        f"backend=[{backend}]", f"cases={CASE}", f"mode=[{'default' if tune == 'off' else 'tuned'}]", f"tune={tune}",
+        "tracking=none", "figures=false", "noise_floor=false", f"campaign={campaign}", f"results_dir={out}", "rerun=all",
     ]  # fmt: skip
     env = {**os.environ, **{name: str(caches / folder) for name, folder in CACHES.items()}}
     before = compiled_files(caches)
@@ -120,12 +125,14 @@ def measure(backend: str, out: Path, repeats: int) -> dict[str, Any]:
     """Everything about one backend."""
     result: dict[str, Any] = {"backend": backend}
     with tempfile.TemporaryDirectory(prefix="tilebench-cold-") as folder:
-        for tune in ("shared", "native"):
+        for tune in ("off", "shared", "native"):
             caches = Path(folder) / tune
             caches.mkdir()
             result[tune] = told(run(backend, tune, caches, out, f"{backend}-{tune}"))
             if result[tune]["config"] is None:
                 continue  # refused; its reason is in the result
+            if tune == "off":
+                continue
             result[f"{tune}_again"] = told(run(backend, tune, caches, out, f"{backend}-{tune}-again"))
         repeated = [result["shared"]]
         for number in range(2, repeats + 1):  # compiled code is there by now, winners are not
@@ -163,25 +170,31 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     """The Markdown page."""
     lines = [
         f"Matrix multiplication, fp16, 4096 × 4096 × 4096, whole space, cold caches, on {results[0]['device']}. Wall seconds"
-        " are of the whole command, from its start to its end; the second process finds the winner in the store."
+        " are of the whole command, from its start to its end; what the search adds is beyond the first row's, the same"
+        " command without a search. The second process finds the winner in the store."
         " Medians are of one process that measures default and winners in turns (cold L2, CUDA graphs, 100 samples).",
         "",
-        "| backend | search | candidates | failed | wall s | wall s, second process | winner µs | over default | winner |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| backend | search | candidates | failed | wall s | search adds s | wall s, second process | winner µs | over default |"
+        " winner |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
-        default_us = result["turns"][0]["median_us"]
+        default_us, plain_s = result["turns"][0]["median_us"], result["off"]["wall_s"]
         lines.append(
-            f"| {result['backend']} | default | | | | | {default_us:.2f} | 1.00× | {shown(result['turns'][0]['config'])} |"
+            f"| {result['backend']} | none | | | {plain_s:.1f} | | | {default_us:.2f} | 1.00× |"
+            f" {shown(result['turns'][0]['config'])} |"
         )
         for tune in ("shared", "native"):
             found, again = result[tune], result.get(f"{tune}_again")
             if again is None:
-                lines.append(f"| {result['backend']} | {tune} | | | {found['wall_s']:.1f} | | | | {found['reason']} |")
+                lines.append(
+                    f"| {result['backend']} | {tune} | | | {found['wall_s']:.1f} | | | | | {found['reason']} |"
+                )
                 continue
             median, search = median_of(result, found["config"]), found["search"]
             lines.append(
                 f"| {result['backend']} | {tune} | {search['candidates']} | {search['failed']} | {found['wall_s']:.1f} |"
+                f" {found['wall_s'] - plain_s:.1f} |"
                 f" {again['wall_s']:.1f} | {median:.2f} | {default_us / median:.2f}× | {shown(found['config'])} |"
             )
     lines += [

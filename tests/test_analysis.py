@@ -13,6 +13,7 @@ from synthetic import GPU, Shape, old_line, operator_name, synthetic_records, tr
 
 from tilebench_core.analysis import Contestant, Peaks, duels, geomean, load_results, mean_of, ratio, standings, view_of
 from tilebench_core.analysis.accounting import accounts, overhead_s
+from tilebench_core.analysis.fastest import count_leads, leads
 from tilebench_core.analysis.shortfalls import shortfalls
 from tilebench_core.errors import RequestError
 from tilebench_core.outcomes import Outcome
@@ -260,3 +261,27 @@ def test_a_shortfall_is_an_operator_below_half_of_what_its_launch_floor_allows()
     assert (found.operator, found.attainable, found.attainable_largest) == (
         slow[0].operator, pytest.approx(0.25), pytest.approx(0.25),
     )  # fmt: skip
+
+
+def test_the_fastest_at_the_largest_case_is_named_with_its_lead_over_the_better_pytorch():
+    times = {"torch": 20.0, "torch_compile": 12.0, "triton": 10.0, "cutile": 11.0}
+    found = [
+        one_timed(
+            trial_id=f"{backend}{n}", backend=backend, median_us=time_us * n, roofline_us=9.0 * n, bytes=1e6 * n,
+            case_index=n, params={"fixed": 1, "n": n},
+        )
+        for backend, time_us in times.items()
+        for n in (1, 2)
+    ]  # fmt: skip
+    slower = [replace(r, trial_id=r.trial_id + "s", operator="other") for r in found if r.backend != "triton"]
+    slower = [replace(r, median_us=40.0) if r.backend == "cutile" else r for r in slower]
+    other, lead = sorted(leads(view_of([*found, *slower])), key=lambda lead: lead.operator != "other")
+    assert lead.params == {"n": 2}
+    assert (lead.fastest, lead.kernel, lead.pytorch) == (
+        Contestant("triton"), Contestant("triton"), Contestant("torch_compile"),
+    )  # fmt: skip
+    assert lead.over_pytorch == pytest.approx(1.2)
+    assert lead.utilisation == pytest.approx(0.9)
+    assert (other.fastest, other.over_pytorch) == (Contestant("torch_compile"), pytest.approx(24 / 40))
+    counts = count_leads([other, lead])
+    assert (counts.compared, counts.close, counts.rated, counts.good) == (2, 1, 2, 1)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilebench_core.analysis.accounting import accounts
+from tilebench_core.analysis.fastest import CLOSE, count_leads, is_pytorch, leads
 from tilebench_core.analysis.shortfalls import shortfalls
 from tilebench_core.analysis.standings import Mean, Standing
-from tilebench_core.report.content import Content, Group, Trouble
+from tilebench_core.report.content import Content, Group, Trouble, params_text
 
 __all__ = [
     "Table",
@@ -16,6 +17,8 @@ __all__ = [
     "below_table",
     "duel_table",
     "failure_table",
+    "fastest_table",
+    "group_tables",
     "operator_table",
     "standing_table",
     "suite_tables",
@@ -24,12 +27,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Table:
-    """A table. Columns whose heading is in `text` are left-aligned words; the others are numbers."""
+    """A table. Columns whose heading is in `text` are left-aligned words; the others are numbers. `note` stands above it."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     text: frozenset[str] = frozenset()
+    note: str = ""
 
 
 def times(mean: Mean | None) -> str:
@@ -102,6 +106,37 @@ def operator_table(group: Group) -> Table:
             ]
         )  # fmt: skip
     return Table("Speedup over PyTorch by operator", head, rows, frozenset({"Operator", "Category"}))
+
+
+def fastest_table(group: Group) -> Table:
+    """Microseconds of everybody at the largest case of each operator and dtype, the fastest, and kernels against PyTorch."""
+    found = leads(group.view)
+    everybody = [who for who in group.contestants if any(who in lead.median_us for lead in found)]
+    if all(map(is_pytorch, everybody)):
+        return Table("Who is fastest at the largest case", [], [])
+    head = ["Operator", "Dtype", "Largest case", *(f"{who.label} µs" for who in everybody)]
+    head += ["Fastest", "Best kernel over PyTorch", "Utilisation"]
+    rows = [
+        [
+            lead.operator, lead.dtype, params_text(lead.params),
+            *(f"{lead.median_us[who]:.1f}" if who in lead.median_us else "–" for who in everybody),
+            lead.fastest.label, "–" if lead.over_pytorch is None else f"{lead.over_pytorch:.2f}×", share(lead.utilisation),
+        ]
+        for lead in found
+    ]  # fmt: skip
+    counts = count_leads(found)
+    note = (
+        f"The best kernel takes at most {CLOSE:.2f} × the time of the fastest PyTorch on {counts.close} of {counts.compared}"
+        f" operators, and reaches 80 % of the roofline on {counts.good} of {counts.rated} (geometric means over dtypes)."
+    )
+    text = frozenset({"Operator", "Dtype", "Largest case", "Fastest"})
+    return Table("Who is fastest at the largest case", head, rows, text, note)
+
+
+def group_tables(group: Group) -> list[Table]:
+    """What every format shows below the operators, without what is empty."""
+    tables = [fastest_table(group), below_table(group), accounting_table(group)]
+    return [table for table in tables if table.rows]
 
 
 def accounting_table(group: Group) -> Table:

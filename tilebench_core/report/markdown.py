@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tilebench_core.report.cells import (
     Table,
-    accounting_table,
-    below_table,
     duel_table,
     environment_rows,
     failure_table,
+    group_tables,
     operator_table,
     suite_tables,
 )
@@ -41,8 +40,8 @@ def markdown_report(content: Content) -> str:
         parts.append(f"## {group.title}")
         for table in suite_tables(group):
             parts += [f"### {table.title}", markdown_table(table)]
-        for table in (duel_table(group), operator_table(group), below_table(group), accounting_table(group)):
-            parts += [f"### {table.title}", markdown_table(table) if table.rows else "None."]
+        for table in (duel_table(group), operator_table(group), *group_tables(group)):
+            parts += [f"### {table.title}", *filter(None, [table.note]), markdown_table(table)]
     diagnosed = diagnoses(content.campaigns)
     parts += ["## Diagnosis at the largest cases"] if diagnosed else []
     for found in diagnosed:

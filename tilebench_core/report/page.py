@@ -17,11 +17,10 @@ from tilebench_core.figures.lines import figures_of
 from tilebench_core.figures.palette import looks
 from tilebench_core.report.cells import (
     Table,
-    accounting_table,
-    below_table,
     duel_table,
     environment_rows,
     failure_table,
+    group_tables,
     operator_table,
     share,
     suite_tables,
@@ -93,7 +92,7 @@ def html_report(content: Content, out: Path | None = None) -> str:
                 "suite": suite_tables(group),
                 "duels": duel_table(group),
                 "operators": table,
-                "notes": [extra for extra in (below_table(group), accounting_table(group)) if extra.rows],
+                "tables": group_tables(group),
                 "rows": list(zip(table.rows, sparks, [_anchor(number, row[0]) for row in table.rows], strict=True)),
                 "legend": [(index_of[who], who.label) for who in group.contestants],
                 "sections": [

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from tilebench_core.report.cells import (
     Table,
-    accounting_table,
-    below_table,
     duel_table,
     failure_table,
+    group_tables,
     operator_table,
     standing_table,
 )
@@ -52,6 +51,7 @@ def print_report(content: Content, console: Console) -> None:
         console.print(_rich(standing_table(group.title, group.suite)))
         console.print(_rich(duel_table(group)))
         console.print(_rich(operator_table(group)))
-        for table in (below_table(group), accounting_table(group)):
-            if table.rows:
-                console.print(_rich(table))
+        for table in group_tables(group):
+            console.print(_rich(table))
+            if table.note:
+                console.print(table.note, highlight=False, markup=False)

@@ -73,7 +73,7 @@ def runs(place):
         "lost": command(folder, "lost", "tune.from_campaign=nowhere", tune="replay"),
         "case": command(folder, "case", *cases),
         "dtype": command(folder, "dtype", "tune.share=dtype", *cases),
-        "operator": command(folder, "operator", "tune.share=operator", *cases),
+        "operator": command(folder, "operator", "tune.share=operator", "tune.share_within=8", *cases),
         "native": command(
             folder, "native", tune="native", spaces=["sound", "fast_and_wrong", "two_launches", "crash", "one"]
         ),
@@ -228,7 +228,8 @@ def test_winners_are_shared_as_far_as_was_asked_for(runs, share, searches):
 
 def test_a_shared_winner_is_that_of_the_nearest_case(runs):
     sources = {(r.dtype, r.params["n"]): r.config_source for r in records(runs, "dtype")}
-    assert sources["fp32", 4000] == "tuned: winner of dtype=fp32 n=1000 space=sound reused (tune.share=dtype)"
+    assert sources["fp32", 4000] == "tuned: shared search over 5 configurations"
+    assert sources["fp32", 1000] == "tuned: winner of dtype=fp32 n=4000 space=sound reused (tune.share=dtype)"
 
 
 def test_the_native_tuner_chooses_from_the_same_space_and_its_cost_is_logged(runs):

@@ -18,7 +18,7 @@ from tilebench_core.config import RunConfig, TuneSettings, run_config
 from tilebench_core.errors import ConfigError, NotTunable, RequestError
 from tilebench_core.figures.tuning import draw_tuning, tuning_curves
 from tilebench_core.kernel import Kernel
-from tilebench_core.precompile import _compile_job, _jobs, _Search, _slices
+from tilebench_core.precompile import _compile_job, _Job, _jobs, _Search, _slices
 from tilebench_core.registry import installed
 from tilebench_core.timing import TimingSettings
 from tilebench_core.tracking.sync import _files
@@ -27,6 +27,7 @@ from tilebench_core.tune.command import tune_command
 from tilebench_core.tune.journal import Candidate, Journal, candidate_key
 from tilebench_core.tune.replay import pinned_config, pinned_configs
 from tilebench_core.tune.search import finalists_of, pick
+from tilebench_core.tune.sharing import searched
 from tilebench_core.tune.store import Winner, WinnerStore, candidates_of, known_winner, winner_key
 
 GPU = Device(kind="cuda", name="H200", driver="570.1", capability=(9, 0))
@@ -99,7 +100,7 @@ BYTES = SimpleNamespace(bytes=lambda case: case["n"] * case.dtype_size)
 
 
 def known(winners, share: str, n: int = 2000, dtype: str = "fp16", **more) -> Winner | None:
-    given = {"key": "k2", "code": "c", "candidates": SPACE, **more}
+    given = {"key": "k2", "code": "c", "candidates": SPACE, "within": 10, **more}
     return known_winner(winners, operator=BYTES, case=Case("softmax", dtype, {"n": n}), share=share, **given)
 
 
@@ -110,6 +111,24 @@ def test_a_winner_of_another_case_is_taken_only_as_far_as_it_is_shared():
     assert known([WINNER, far], "dtype", n=8000) is far
     assert known([WINNER, far], "dtype", dtype="fp32") is None
     assert known([WINNER, far], "operator", dtype="fp32") is WINNER
+
+
+def test_a_winner_is_not_shared_with_a_case_of_quite_another_size():
+    assert known([WINNER], "dtype", n=4000, within=4) is WINNER
+    assert known([WINNER], "dtype", n=4001, within=4) is None
+    assert known([WINNER], "dtype", n=249, within=4) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "chosen"), [(range(1, 21), [20, 4]), ([5], [5]), ([], []), ([1, 2, 4, 8, 16], [16, 2]), ([0, 8], [8, 0])]
+)
+def test_every_case_is_searched_or_near_one_that_is(sizes, chosen):
+    assert searched(sizes, float, 4) == chosen
+
+
+def test_a_factor_below_one_is_a_wrong_request():
+    with pytest.raises(ConfigError, match=r"tune\.share_within=0\.5: expected a factor of at least 1"):
+        run_config({"operators": {}, "backends": {}, "tune": {"share_within": 0.5}})
 
 
 def test_its_own_winner_stands_above_a_nearer_one():
@@ -268,9 +287,28 @@ def test_the_whole_space_is_compiled_ahead_for_our_own_search_only(kind, whole):
         return SimpleNamespace(verdict=None, module="m", mode=mode, backend="one")
 
     case = Case("softmax", "fp16", {"n": 8})
-    operator = SimpleNamespace(folder="softmax")
+    operator = SimpleNamespace(folder="softmax", config=BYTES)
     task = SimpleNamespace(trials=[trial("default"), trial("tuned")], case=case, operator=operator)
-    assert [job[-1] for job in _jobs([task], TuneSettings(kind=kind))] == whole
+    assert [job.tuned for job in _jobs([task], TuneSettings(kind=kind))] == whole
+
+
+def test_cases_that_share_a_winner_wait_until_those_that_are_searched_are_compiled():
+    trial = SimpleNamespace(verdict=None, module="m", mode="tuned", backend="one")
+    operator = SimpleNamespace(folder="softmax", config=BYTES)
+    cases = [Case("softmax", dtype, {"n": n}, index=n) for dtype in ("fp16", "fp32") for n in range(1, 21)]
+    tasks = [SimpleNamespace(trials=[trial], case=case, operator=operator) for case in cases]
+    jobs = _jobs(tasks, TuneSettings(kind="shared", share="dtype"))
+    assert [(case.dtype, case["n"]) for job in jobs for case in job.cases] == [
+        ("fp16", 20), ("fp16", 4), ("fp32", 20), ("fp32", 4),
+    ]  # fmt: skip
+    assert all(job.waiting == [case for case in cases if case.dtype == job.cases[0].dtype] for job in jobs)
+    everywhere = _jobs(tasks, TuneSettings(kind="shared", share="operator"))
+    assert [(case.dtype, case["n"]) for job in everywhere for case in job.cases] == [
+        ("fp32", 20), ("fp16", 9), ("fp16", 2),
+    ]  # fmt: skip
+    apart = _jobs(tasks, TuneSettings(kind="shared"))
+    assert len(apart) == 40
+    assert all(job.waiting == [] for job in apart)
 
 
 def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypatch):
@@ -288,7 +326,7 @@ def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypat
 
 @pytest.mark.parametrize(("searches", "cores", "slices"), [(1, 15, 15), (3, 15, 5), (40, 15, 1), (0, 15, 15)])
 def test_few_searches_are_compiled_in_so_many_parts_that_no_core_is_idle(searches, cores, slices):
-    jobs = [("one", "m", "softmax", [], True)] * searches + [("one", "m", "softmax", [], False)]
+    jobs = [_Job("one", "m", "softmax", [], True, [])] * searches + [_Job("one", "m", "softmax", [], False, [])]
     assert _slices(jobs, cores) == slices
 
 
@@ -302,7 +340,7 @@ def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):
     operator = installed().operators["softmax"]
     config = RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared"))
     module = installed().kernel(operator, "torch").module
-    search, case = _Search(config, GPU, operator), asdict(operator.config.cases("fp16", "smoke")[0])
+    search, case = _Search(config, GPU, operator), operator.config.cases("fp16", "smoke")[0]
     monkeypatch.setattr(search, "configurations", lambda *_: [{"BLOCK": n} for n in range(7)])
     done = [_compile_job("torch", {}, module, "softmax", [case], search, "sm_90", (n, 3)) for n in range(3)]
     assert done == [(3, ()), (2, ()), (2, ())]

@@ -31,6 +31,7 @@ class TuneSettings:
     __pydantic_config__: ClassVar[Any] = _STRICT
     kind: Literal["off", "shared", "native", "replay"] = "off"
     share: Literal["case", "dtype", "operator"] = "case"
+    share_within: float = 4.0
     workers: int = 0
     samples: int = 10
     finalists: int = 4
@@ -120,6 +121,8 @@ def run_config(composed: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"{'.'.join(path)}={first['input']!r}: {first['msg']}") from error
     if config.tune.kind == "off" and "tuned" in config.modes:
         raise ConfigError("mode=tuned needs a way to tune; add tune=shared, tune=native or tune=replay")
+    if config.tune.share_within < 1:
+        raise ConfigError(f"tune.share_within={config.tune.share_within}: expected a factor of at least 1, such as 4")
     if config.tune.kind == "replay" and not config.tune.from_campaign:
         raise ConfigError("tune=replay needs tune.from_campaign=CAMPAIGN, the campaign or file whose winners are used")
     return config

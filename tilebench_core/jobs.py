@@ -23,6 +23,7 @@ from tilebench_core.registry import Registry
 from tilebench_core.roofline import ceilings_for
 from tilebench_core.run import Progress, Runner, to_do
 from tilebench_core.tune.replay import pinned_configs
+from tilebench_core.tune.sharing import searched
 from tilebench_core.worker.session import session_settings
 
 __all__ = ["Job", "execute", "prepare"]
@@ -59,8 +60,23 @@ def prepare(registry: Registry, composed: Mapping[str, Any]) -> Job:
     plan = make_plan(registry, config, device, versions, unavailable)
     campaign = open_campaign(config.results_dir, config.campaign)
     recorded = campaign.records()
-    left = to_do(plan, recorded, config.rerun)
+    left = _searched_first(to_do(plan, recorded, config.rerun), config)
     return Job(config, composed, device, campaign, plan, left, recorded, unavailable, versions)
+
+
+def _searched_first(tasks: list[CaseTask], config: RunConfig) -> list[CaseTask]:
+    """The tasks, where winners are shared with those first whose case is searched for the others of its kernel."""
+    if "tuned" not in config.modes or config.tune.kind == "replay" or config.tune.share == "case":
+        return tasks
+    groups: dict[tuple[str, str], list[CaseTask]] = {}
+    for task in tasks:
+        dtype = "" if config.tune.share == "operator" else task.case.dtype
+        groups.setdefault((task.operator.folder, dtype), []).append(task)
+    ordered = []
+    for group in groups.values():
+        first = searched(group, lambda task: task.operator.config.bytes(task.case), config.tune.share_within)
+        ordered += [*first, *(task for task in group if task not in first)]
+    return ordered
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +24,7 @@ from tilebench_core.kernel import Config
 from tilebench_core.packs import KernelSource, Operator
 from tilebench_core.plan import CaseTask
 from tilebench_core.tune.choose import code_of
+from tilebench_core.tune.sharing import searched
 from tilebench_core.tune.store import WinnerStore, candidates_of, known_winner, winner_key
 from tilebench_core.worker.timed import with_wishes
 
@@ -68,27 +68,43 @@ class Compiled(NamedTuple):
     failures: tuple[str, ...]
 
 
-def _jobs(tasks: Sequence[CaseTask], tune: TuneSettings) -> list[tuple[str, str, str, list[dict[str, Any]], bool]]:
-    """(backend, kernel module, operator folder, cases, whole space) for every kernel and dtype that is going to run.
+class _Job(NamedTuple):
+    """Default configurations of `cases`, or for tuned trials the whole space of one case, which `waiting` needs as well."""
 
-    Where winners are shared between cases, only the first case of each kernel and dtype is searched. The whole space is
-    compiled for our own search only: a DSL's own tuner compiles for itself, and its seconds count that.
+    backend: str
+    module: str
+    folder: str
+    cases: list[Case]
+    tuned: bool
+    waiting: list[Case]
+
+
+def _jobs(tasks: Sequence[CaseTask], tune: TuneSettings) -> list[_Job]:
+    """A job for every kernel and dtype that is going to run, and one for every case that is going to be searched.
+
+    Where winners are shared, every case of the kernel waits for those that are searched. The whole space is compiled for our
+    own search only: a DSL's own tuner compiles for itself, and its seconds count that.
     """
-    grouped: dict[tuple[str, str, str, str, bool, int], list[dict[str, Any]]] = {}
+    grouped: dict[tuple[Any, ...], list[tuple[Operator, Case]]] = {}
     for task in tasks:
         for trial in task.trials:
-            if trial.verdict is None and trial.module is not None:
-                tuned = trial.mode == "tuned"
-                if tuned and tune.kind != "shared":
-                    continue
-                apart = task.case.index if tuned and tune.share == "case" else 0
-                key = trial.backend, trial.module, task.operator.folder, task.case.dtype, tuned, apart
-                case, cases = asdict(task.case), grouped.setdefault(key, [])
-                if case not in cases and not (tuned and cases):
-                    cases.append(case)
-    return [
-        (backend, module, folder, cases, tuned) for (backend, module, folder, _, tuned, _), cases in grouped.items()
-    ]
+            tuned = trial.mode == "tuned"
+            if trial.verdict is None and trial.module is not None and not (tuned and tune.kind != "shared"):
+                dtype = "" if tuned and tune.share == "operator" else task.case.dtype
+                key = trial.backend, trial.module, task.operator.folder, tuned, dtype
+                pairs = grouped.setdefault(key, [])
+                if (task.operator, task.case) not in pairs:
+                    pairs.append((task.operator, task.case))
+    jobs = []
+    for (backend, module, folder, tuned, _), pairs in grouped.items():
+        operator, cases = pairs[0][0], [case for _, case in pairs]
+        if not tuned:
+            jobs.append(_Job(backend, module, folder, cases, False, []))
+            continue
+        alone = tune.share == "case"
+        for case in cases if alone else searched(cases, operator.config.bytes, tune.share_within):
+            jobs.append(_Job(backend, module, folder, [case], True, [] if alone else cases))
+    return jobs
 
 
 def _compile_job(
@@ -96,7 +112,7 @@ def _compile_job(
     options: Mapping[str, Any],
     module: str,
     folder: str,
-    cases: Sequence[dict[str, Any]],
+    cases: Sequence[Case],
     search: _Search | None,
     arch: str,
     slice_of: tuple[int, int] = (0, 1),
@@ -115,8 +131,7 @@ def _compile_job(
     kernel, definition = source.load(), operator.load()
     compiled = 0
     failures: list[str] = []
-    for raw in cases:
-        case = Case(**raw)
+    for case in cases:
         if kernel.unsupported(case, target_device(arch)) is not None:
             continue
         inputs = definition.inputs(case, UnfilledDraw())
@@ -133,26 +148,26 @@ def _compile_job(
     return Compiled(compiled, tuple(failures))
 
 
-def _slices(jobs: Sequence[tuple[str, str, str, list[dict[str, Any]], bool]], cores: int) -> int:
+def _slices(jobs: Sequence[_Job], cores: int) -> int:
     """In how many parts each searched space is compiled, so that one case alone keeps the cores busy too."""
-    return max(1, cores // max(1, sum(tuned for *_, tuned in jobs)))
+    return max(1, cores // max(1, sum(job.tuned for job in jobs)))
 
 
 class _Search:
     """What a process must know of the coming searches of an operator to tell whether their winners are known."""
 
     def __init__(self, config: RunConfig, device: Device, operator: Operator) -> None:
-        self.operator, self.device, self.share, self.kind = operator, device, config.tune.share, config.tune.kind
+        self.operator, self.device, self.tune = operator, device, config.tune
         self.settings = with_wishes(config.timing, operator.config.raw)
 
     def configurations(self, backend: Backend, kernel: KernelSource, case: Case, inputs: Sequence[Any]) -> list[Config]:
         """The whole space of a case, or only the winner where one is known: then nothing is searched."""
         value = kernel.load()
         candidates = candidates_of(value.default(case), value.space(case))
-        code = code_of(backend, kernel, self.device, self.settings, self.kind)
+        code = code_of(backend, kernel, self.device, self.settings, self.tune.kind)
         known = known_winner(
             WinnerStore().all(), key=winner_key(code, inputs, candidates), code=code, operator=self.operator.config,
-            case=case, candidates=candidates, share=self.share,
+            case=case, candidates=candidates, share=self.tune.share, within=self.tune.share_within,
         )  # fmt: skip
         return candidates if known is None else [known.config]
 
@@ -196,7 +211,7 @@ class Precompiler:
             return
         cores = config.tune.workers or max(1, (os.cpu_count() or 2) - 1)
         slices = _slices(jobs, cores)
-        workers = min(cores, sum(slices if tuned else 1 for *_, tuned in jobs))
+        workers = min(cores, sum(slices if job.tuned else 1 for job in jobs))
         # PyTorch is imported once, in a server that the compilers are forked from: for each it would take seconds.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "tilebench_core.precompile"])
@@ -204,21 +219,27 @@ class Precompiler:
         # Most cases of a kernel share their code. So every kernel's samples are compiled before anybody's rest: what is
         # left is then found in the compilers' caches, where side by side it would be compiled several times.
         submitted = sorted(
-            ((turn, part, job) for job in jobs for turn, part in enumerate(_parts(job[3]))),
-            key=lambda entry: (min(entry[0], 1), -len(entry[2][3])),
+            ((turn, part, job) for job in jobs for turn, part in enumerate(_parts(job.cases))),
+            key=lambda entry: (min(entry[0], 1), -len(entry[2].cases)),
         )
-        for _, part, (backend, module, folder, _, tuned) in submitted:
-            options = dict(config.backends[backend] or {})
-            search = _Search(config, device, operators[folder]) if tuned else None
-            for number in range(slices if tuned else 1):
-                slice_of = number, slices if tuned else 1
+        for _, part, job in submitted:
+            options, parts = dict(config.backends[job.backend] or {}), slices if job.tuned else 1
+            search = _Search(config, device, operators[job.folder]) if job.tuned else None
+            for number in range(parts):
                 future = self._pool.submit(
-                    _compile_job, backend, options, module, folder, part, search, device.arch, slice_of
+                    _compile_job,
+                    job.backend,
+                    options,
+                    job.module,
+                    job.folder,
+                    part,
+                    search,
+                    device.arch,
+                    (number, parts),
                 )
                 self._all.add(future)
-                for case in part:
-                    key = folder, case["dtype"], case["kind"], case["index"]
-                    self._pending.setdefault(key, set()).add(future)
+                for case in job.waiting or part:
+                    self._pending.setdefault((job.folder, case.dtype, case.kind, case.index), set()).add(future)
 
     def ready(self, task: CaseTask) -> bool:
         """True if everything that `task` needs has been compiled, or has failed to."""
@@ -251,7 +272,7 @@ class Precompiler:
             self._pool = None
 
 
-def _parts(cases: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _parts(cases: Sequence[Case]) -> list[list[Case]]:
     """A sample of the cases (the first, the middle and the last one), then the others in groups."""
     sample = sorted({0, len(cases) // 2, len(cases) - 1})
     rest = [case for place, case in enumerate(cases) if place not in sample]

@@ -71,7 +71,7 @@ def tuned_config(
     work, code = _work(session, operator, task, run, prepared, emitter, candidates)
     known = known_winner(
         WinnerStore().all(), key=work.key, code=code, operator=operator.config, case=task.case, candidates=candidates,
-        share=session.tune.share,
+        share=session.tune.share, within=session.tune.share_within,
     )  # fmt: skip
     if known is None:
         return _found(work, run.config, about, code)

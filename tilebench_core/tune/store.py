@@ -21,6 +21,7 @@ from tilebench_core.case import Case
 from tilebench_core.kernel import Config
 from tilebench_core.operator_config import OperatorConfig
 from tilebench_core.tune.journal import candidate_key
+from tilebench_core.tune.sharing import is_near
 
 __all__ = [
     "Winner",
@@ -119,23 +120,25 @@ def known_winner(
     case: Case,
     candidates: Sequence[Config],
     share: str,
+    within: float,
 ) -> Winner | None:
     """The winner under `key`; else, with `share` "dtype" or "operator", that of the nearest case of the same code.
 
-    The nearest is the one whose compulsory bytes differ least; its configuration must be one of `candidates`.
+    The nearest is the one whose compulsory bytes differ least, by a factor of `within` at most; its configuration must be one
+    of `candidates`.
     """
     exact = next((winner for winner in winners if winner.key == key), None)
     if exact is not None or share == "case":
         return exact
     allowed = {candidate_key(config) for config in candidates}
     size = operator.bytes(case)
-    near = [
-        (abs(operator.bytes(replace(case, params=winner.params, dtype=winner.dtype)) - size), winner)
-        for winner in winners
-        if winner.code == code
-        and (share == "operator" or winner.dtype == case.dtype)
-        and candidate_key(winner.config) in allowed
-    ]
+    near = []
+    for winner in winners:
+        alike = winner.code == code and (share == "operator" or winner.dtype == case.dtype)
+        if alike and candidate_key(winner.config) in allowed:
+            its_size = operator.bytes(replace(case, params=winner.params, dtype=winner.dtype))
+            if is_near(size, its_size, within):
+                near.append((abs(its_size - size), winner))
     return min(near, key=lambda pair: pair[0])[1] if near else None
 
 

@@ -125,6 +125,10 @@ def test_kernels_of_several_providers_stand_side_by_side(tmp_path):
     kernels = registry.kernels_for(registry.operators["alpha"], "anydsl")
     assert [str(kernel.provider) for kernel in kernels] == ["a 1.0", "b 1.0"]
     assert registry.broken == ()
+    assert registry.kernel(registry.operators["alpha"], "anydsl") is kernels[0]
+    assert registry.kernel(registry.operators["alpha"], "anydsl", "b") is kernels[1]
+    with pytest.raises(RequestError, match="alpha on anydsl has no kernel by c; kernels come from a, b"):
+        registry.kernel(registry.operators["alpha"], "anydsl", "c")
 
 
 def test_an_operator_that_two_packs_define_is_broken_in_the_second(tmp_path):

@@ -212,6 +212,17 @@ def test_the_datasheet_of_a_known_device_stands_beside_what_was_measured(campaig
     assert "of the datasheet" in markdown_report(content_of([campaign]))
 
 
+def test_who_is_fastest_is_said_where_there_is_a_kernel_and_an_empty_table_says_so(tmp_path: Path):
+    records = synthetic_records(Shape(operators=2, dtypes=("fp16",), cases=3, samples=3))
+    text = markdown_report(content_of([write_campaign(tmp_path / "all", records)]))
+    assert re.search(r"### Who is fastest at the largest case\n\nThe best kernel .* on \d of 2 operators", text)
+    assert "### Below half of the attainable\n\nNone." in text  # no launch floor is known
+    eager = [record for record in records if record.backend == "torch"]
+    alone = markdown_report(content_of([write_campaign(tmp_path / "eager", eager)]))
+    assert "Who is fastest" not in alone
+    assert "### Below half of the attainable\n\nNone." in alone
+
+
 def test_figures_are_drawn_beside_the_rest_in_the_formats_asked_for(tmp_path: Path):
     folder = write_campaign(tmp_path / "c", synthetic_records(Shape(operators=2, dtypes=("fp16",), cases=3, samples=3)))
     written = write_report([folder], tmp_path / "out", ["md", "figures"], ["png", "pdf"])

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilebench_core.analysis.points import Contestant, Point, View, valid_ratio
+from tilebench_core.analysis.points import Contestant, Point, View, is_pytorch, valid_ratio
 from tilebench_core.analysis.standings import GOOD_UTILISATION, largest, mean_of, utilisation
 
-__all__ = ["CLOSE", "Lead", "LeadCounts", "count_leads", "is_pytorch", "leads"]
+__all__ = ["CLOSE", "Lead", "LeadCounts", "count_leads", "leads"]
 
 CLOSE = 1.05
 """A kernel that takes at most this times as long as the fastest PyTorch counts as no slower."""
-
-
-def is_pytorch(who: Contestant) -> bool:
-    """True for PyTorch's own backends, eager and compiled: what a user has without writing a kernel."""
-    return who.backend in ("torch", "torch_compile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +66,11 @@ def leads(view: View) -> list[Lead]:
 def _lead(point: Point, params: Mapping[str, Any]) -> Lead:
     medians = {who: record.median_us for who, record in point.valid.items() if record.median_us}
 
-    def best(wanted: Callable[[Contestant], bool]) -> Contestant | None:
-        return min(filter(wanted, medians), key=lambda who: medians[who], default=None)
+    def best(of_pytorch: bool) -> Contestant | None:
+        kind = [who for who in medians if is_pytorch(who.backend) == of_pytorch]
+        return min(kind, key=lambda who: medians[who], default=None)
 
-    kernel, pytorch = best(lambda who: not is_pytorch(who)), best(is_pytorch)
+    kernel, pytorch = best(False), best(True)
     records = point.valid.get(pytorch) if pytorch else None, point.valid.get(kernel) if kernel else None
     return Lead(
         operator=point.operator, dtype=point.dtype, params=params, median_us=medians, kernel=kernel, pytorch=pytorch,

@@ -17,7 +17,23 @@ from typing import Any, NamedTuple
 from tilebench_core.outcomes import Outcome
 from tilebench_core.records import Record
 
-__all__ = ["Contestant", "Point", "View", "case_key", "geomean", "is_valid", "ratio", "valid_ratio", "view_of"]
+__all__ = [
+    "Contestant",
+    "Point",
+    "View",
+    "case_key",
+    "geomean",
+    "is_pytorch",
+    "is_valid",
+    "ratio",
+    "valid_ratio",
+    "view_of",
+]
+
+
+def is_pytorch(backend: str) -> bool:
+    """True for PyTorch's own backends, eager and compiled: what a user has without writing a kernel."""
+    return backend.startswith("torch")
 
 
 class Contestant(NamedTuple):
@@ -187,5 +203,5 @@ def view_of(records: Iterable[Record]) -> View:
             Point(operator, first.category, dtype, first.case_index, first.params, device, clock, cache, valid)
         )
     points.sort(key=lambda p: (p.operator, p.dtype, p.device, p.clock, p.cache, p.index))
-    order = sorted(seen, key=lambda who: (who.backend != "torch", not who.backend.startswith("torch"), who))
+    order = sorted(seen, key=lambda who: (who.backend != "torch", not is_pytorch(who.backend), who))
     return View(grid, tuple(order), tuple(points), ambiguous)

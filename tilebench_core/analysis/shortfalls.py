@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilebench_core.analysis.points import Contestant, Point, View, geomean
+from tilebench_core.analysis.points import Contestant, Point, View, geomean, is_pytorch
 from tilebench_core.analysis.results import Peaks
 from tilebench_core.analysis.standings import attainable, largest, speedup, utilisation
 
@@ -37,7 +37,7 @@ def shortfalls(view: View, contestants: Sequence[Contestant], peaks: Peaks) -> l
         for who in contestants:
             shares = [share for point in points if (share := attainable(point.valid.get(who), peaks))]
             mean = geomean(shares)
-            if who.backend.startswith("torch") or mean is None or mean >= HALF:
+            if is_pytorch(who.backend) or mean is None or mean >= HALF:
                 continue
             found.append(
                 Shortfall(

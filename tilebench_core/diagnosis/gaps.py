@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilebench_core.analysis.points import ratio
+from tilebench_core.analysis.points import is_pytorch, ratio
 from tilebench_core.analysis.results import Results
 from tilebench_core.diagnosis.derived import Side
 from tilebench_core.diagnosis.profiles import Profile
@@ -37,7 +37,7 @@ def largest_gaps(records: Iterable[Record], count: int = 20, every_pair: bool = 
     winners = largest_records(records)
     gaps = []
     for operator, dtype in dict.fromkeys((operator, dtype) for operator, dtype, _ in winners):
-        rivals = [r for (o, d, b), r in winners.items() if (o, d) == (operator, dtype) and not b.startswith("torch")]
+        rivals = [r for (o, d, b), r in winners.items() if (o, d) == (operator, dtype) and not is_pytorch(b)]
         found = []
         for slow, fast in itertools.permutations(rivals, 2):
             factor = ratio(slow, fast)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tilebench_core.analysis.points import is_pytorch
 from tilebench_core.campaign import find_campaign
 from tilebench_core.diagnosis.metrics import SETS
 from tilebench_core.diagnosis.ncu import find_ncu
@@ -96,7 +97,7 @@ def jobs_of(registry: Registry, request: Request, records: list[Record]) -> tupl
     """The jobs that are asked for, and a line for each one that the campaign cannot give: no valid record, no kernel."""
     winners = largest_records(records)
     measured = list(dict.fromkeys(record.backend for record in records))
-    backends = request.many("backend", [name for name in measured if not name.startswith("torch")])
+    backends = request.many("backend", [name for name in measured if not is_pytorch(name)])
     names = request.many("operator", list(dict.fromkeys(record.operator for record in records)))
     settings = {"metrics": request.one("metrics", "lean"), "replay": request.one("replay", "application")}
     jobs, left_out = [], []

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilebench_core.analysis.accounting import accounts
-from tilebench_core.analysis.fastest import CLOSE, count_leads, is_pytorch, leads
+from tilebench_core.analysis.fastest import CLOSE, count_leads, leads
+from tilebench_core.analysis.points import is_pytorch
 from tilebench_core.analysis.shortfalls import shortfalls
 from tilebench_core.analysis.standings import Mean, Standing
 from tilebench_core.report.content import Content, Group, Trouble, params_text
@@ -112,8 +113,6 @@ def fastest_table(group: Group) -> Table:
     """Microseconds of everybody at the largest case of each operator and dtype, the fastest, and kernels against PyTorch."""
     found = leads(group.view)
     everybody = [who for who in group.contestants if any(who in lead.median_us for lead in found)]
-    if all(map(is_pytorch, everybody)):
-        return Table("Who is fastest at the largest case", [], [])
     head = ["Operator", "Dtype", "Largest case", *(f"{who.label} µs" for who in everybody)]
     head += ["Fastest", "Best kernel over PyTorch", "Utilisation"]
     rows = [
@@ -134,9 +133,9 @@ def fastest_table(group: Group) -> Table:
 
 
 def group_tables(group: Group) -> list[Table]:
-    """What every format shows below the operators, without what is empty."""
-    tables = [fastest_table(group), below_table(group), accounting_table(group)]
-    return [table for table in tables if table.rows]
+    """What every format shows below the operators; some may be empty."""
+    kernels = not all(is_pytorch(who.backend) for who in group.contestants)
+    return [*([fastest_table(group)] if kernels else []), below_table(group), accounting_table(group)]
 
 
 def accounting_table(group: Group) -> Table:

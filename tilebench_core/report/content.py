@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tilebench_core.analysis.points import Contestant, View, view_of
+from tilebench_core.analysis.points import Contestant, View, is_pytorch, view_of
 from tilebench_core.analysis.results import Peaks, Results, load_results
 from tilebench_core.analysis.standings import Mean, Standing, mean_of, pass_rate, speedup, standings, utilisation
 from tilebench_core.analysis.wins import Duel, duels
@@ -201,7 +201,7 @@ def _operator_row(operator: str, view: View, contestants: Sequence[Contestant]) 
     points = view.points
     speedups = {who: mean_of((operator, speedup(point, who)) for point in points) for who in contestants}
     used = {who: mean_of((operator, utilisation(point.valid.get(who))) for point in points) for who in contestants}
-    rivals = [who for who in contestants if not who.backend.startswith("torch") and speedups[who].value]
+    rivals = [who for who in contestants if not is_pytorch(who.backend) and speedups[who].value]
     best = max(rivals, key=lambda who: speedups[who].value or 0.0, default=None)
     rate, passed, suspicious, applicable = pass_rate(view.records)
     trend: list[float] = []

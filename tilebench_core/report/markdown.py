@@ -41,7 +41,11 @@ def markdown_report(content: Content) -> str:
         for table in suite_tables(group):
             parts += [f"### {table.title}", markdown_table(table)]
         for table in (duel_table(group), operator_table(group), *group_tables(group)):
-            parts += [f"### {table.title}", *filter(None, [table.note]), markdown_table(table)]
+            parts += [
+                f"### {table.title}",
+                *filter(None, [table.note]),
+                markdown_table(table) if table.rows else "None.",
+            ]
     diagnosed = diagnoses(content.campaigns)
     parts += ["## Diagnosis at the largest cases"] if diagnosed else []
     for found in diagnosed:

@@ -92,7 +92,7 @@ def html_report(content: Content, out: Path | None = None) -> str:
                 "suite": suite_tables(group),
                 "duels": duel_table(group),
                 "operators": table,
-                "tables": group_tables(group),
+                "tables": [table for table in group_tables(group) if table.rows],
                 "rows": list(zip(table.rows, sparks, [_anchor(number, row[0]) for row in table.rows], strict=True)),
                 "legend": [(index_of[who], who.label) for who in group.contestants],
                 "sections": [

@@ -51,7 +51,7 @@ def print_report(content: Content, console: Console) -> None:
         console.print(_rich(standing_table(group.title, group.suite)))
         console.print(_rich(duel_table(group)))
         console.print(_rich(operator_table(group)))
-        for table in group_tables(group):
+        for table in filter(lambda table: table.rows, group_tables(group)):
             console.print(_rich(table))
             if table.note:
                 console.print(table.note, highlight=False, markup=False)

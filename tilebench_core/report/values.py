@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tilebench_core.analysis.points import Contestant
+from tilebench_core.analysis.points import Contestant, is_pytorch
 from tilebench_core.analysis.standings import largest, mean_of, speedup, tuning_gain
 from tilebench_core.report.content import Group
 
@@ -17,7 +17,7 @@ Rows: TypeAlias = Sequence[Sequence[Any]]
 
 def _rivals(group: Group) -> list[Contestant]:
     """One contestant per backend that is not PyTorch's own, those with the most operators first."""
-    rivals = [who for who in group.best_of_backend if not who.backend.startswith("torch")]
+    rivals = [who for who in group.best_of_backend if not is_pytorch(who.backend)]
     support = {who: sum(row.speedups[who].operators for row in group.operators) for who in rivals}
     return sorted(rivals, key=lambda who: (-support[who], who))
 

@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
+# Without byte code, most of which no run ever loads: what is imported is compiled then.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --quiet --constraint constraints.txt
 # Longest first: the packages are installed without build isolation, in an environment that holds setuptools.
 PACKAGES := . operator_packs/tilebench-operators backends/tilebench-triton backends/tilebench-cutile backends/tilebench-tilelang

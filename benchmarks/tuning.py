@@ -129,10 +129,8 @@ def measure(backend: str, out: Path, repeats: int) -> dict[str, Any]:
             caches = Path(folder) / tune
             caches.mkdir()
             result[tune] = told(run(backend, tune, caches, out, f"{backend}-{tune}"))
-            if result[tune]["config"] is None:
-                continue  # refused; its reason is in the result
-            if tune == "off":
-                continue
+            if tune == "off" or result[tune]["config"] is None:
+                continue  # nothing was searched, or it was refused: its reason is in the result
             result[f"{tune}_again"] = told(run(backend, tune, caches, out, f"{backend}-{tune}-again"))
         repeated = [result["shared"]]
         for number in range(2, repeats + 1):  # compiled code is there by now, winners are not

@@ -232,6 +232,11 @@ def test_a_shared_winner_is_that_of_the_nearest_case(runs):
     assert sources["fp32", 1000] == "tuned: winner of dtype=fp32 n=4000 space=sound reused (tune.share=dtype)"
 
 
+def test_the_case_that_the_others_share_their_winner_with_runs_first(runs):
+    order = [(r.dtype, r.params["n"]) for r in records(runs, "dtype")]
+    assert order == [(dtype, n) for dtype in ("fp32", "fp16") for n in (4000, 1000, 2000)]
+
+
 def test_the_native_tuner_chooses_from_the_same_space_and_its_cost_is_logged(runs):
     found = record(runs, "native", "sound")
     assert (found.outcome.value, found.config) == ("PASSED", {"act": "right", "us": 20.0})

@@ -23,7 +23,7 @@ from tilebench_core.registry import Registry
 from tilebench_core.roofline import ceilings_for
 from tilebench_core.run import Progress, Runner, to_do
 from tilebench_core.tune.replay import pinned_configs
-from tilebench_core.tune.sharing import searched
+from tilebench_core.tune.sharing import reach, searched
 from tilebench_core.worker.session import session_settings
 
 __all__ = ["Job", "execute", "prepare"]
@@ -60,7 +60,7 @@ def prepare(registry: Registry, composed: Mapping[str, Any]) -> Job:
     plan = make_plan(registry, config, device, versions, unavailable)
     campaign = open_campaign(config.results_dir, config.campaign)
     recorded = campaign.records()
-    left = _searched_first(to_do(plan, recorded, config.rerun), config)
+    left = to_do(plan, recorded, config.rerun)
     return Job(config, composed, device, campaign, plan, left, recorded, unavailable, versions)
 
 
@@ -70,8 +70,7 @@ def _searched_first(tasks: list[CaseTask], config: RunConfig) -> list[CaseTask]:
         return tasks
     groups: dict[tuple[str, str], list[CaseTask]] = {}
     for task in tasks:
-        dtype = "" if config.tune.share == "operator" else task.case.dtype
-        groups.setdefault((task.operator.folder, dtype), []).append(task)
+        groups.setdefault((task.operator.folder, reach(config.tune.share, task.case.dtype)), []).append(task)
     ordered = []
     for group in groups.values():
         first = searched(group, lambda task: task.operator.config.bytes(task.case), config.tune.share_within)
@@ -137,7 +136,7 @@ def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str
             precompiler=ahead,
         )
         try:
-            records = runner.run(job.left)
+            records = runner.run(_searched_first(job.left, job.config))
             if device.is_gpu and job.config.noise_floor:
                 _measure_noise(job, runner, records)
         finally:

@@ -24,7 +24,7 @@ from tilebench_core.kernel import Config
 from tilebench_core.packs import KernelSource, Operator
 from tilebench_core.plan import CaseTask
 from tilebench_core.tune.choose import code_of
-from tilebench_core.tune.sharing import searched
+from tilebench_core.tune.sharing import reach, searched
 from tilebench_core.tune.store import WinnerStore, candidates_of, known_winner, winner_key
 from tilebench_core.worker.timed import with_wishes
 
@@ -85,19 +85,16 @@ def _jobs(tasks: Sequence[CaseTask], tune: TuneSettings) -> list[_Job]:
     Where winners are shared, every case of the kernel waits for those that are searched. The whole space is compiled for our
     own search only: a DSL's own tuner compiles for itself, and its seconds count that.
     """
-    grouped: dict[tuple[Any, ...], list[tuple[Operator, Case]]] = {}
+    grouped: dict[tuple[str, str, str, bool, str], list[CaseTask]] = {}
     for task in tasks:
         for trial in task.trials:
             tuned = trial.mode == "tuned"
             if trial.verdict is None and trial.module is not None and not (tuned and tune.kind != "shared"):
-                dtype = "" if tuned and tune.share == "operator" else task.case.dtype
-                key = trial.backend, trial.module, task.operator.folder, tuned, dtype
-                pairs = grouped.setdefault(key, [])
-                if (task.operator, task.case) not in pairs:
-                    pairs.append((task.operator, task.case))
+                within = reach(tune.share, task.case.dtype) if tuned else task.case.dtype
+                grouped.setdefault((trial.backend, trial.module, task.operator.folder, tuned, within), []).append(task)
     jobs = []
-    for (backend, module, folder, tuned, _), pairs in grouped.items():
-        operator, cases = pairs[0][0], [case for _, case in pairs]
+    for (backend, module, folder, tuned, _), together in grouped.items():
+        operator, cases = together[0].operator, [task.case for task in together]
         if not tuned:
             jobs.append(_Job(backend, module, folder, cases, False, []))
             continue

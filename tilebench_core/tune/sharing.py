@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-__all__ = ["is_near", "searched"]
+__all__ = ["is_near", "reach", "searched"]
 
 _Item = TypeVar("_Item")
+
+
+def reach(share: str, dtype: str) -> str:
+    """What cases of a kernel have in common that share winners as `share`, "dtype" or "operator", says."""
+    return "" if share == "operator" else dtype
 
 
 def is_near(one_bytes: float, other_bytes: float, within: float) -> bool:

@@ -21,7 +21,7 @@ from tilebench_core.case import Case
 from tilebench_core.kernel import Config
 from tilebench_core.operator_config import OperatorConfig
 from tilebench_core.tune.journal import candidate_key
-from tilebench_core.tune.sharing import is_near
+from tilebench_core.tune.sharing import is_near, reach
 
 __all__ = [
     "Winner",
@@ -134,7 +134,7 @@ def known_winner(
     size = operator.bytes(case)
     near = []
     for winner in winners:
-        alike = winner.code == code and (share == "operator" or winner.dtype == case.dtype)
+        alike = winner.code == code and reach(share, winner.dtype) == reach(share, case.dtype)
         if alike and candidate_key(winner.config) in allowed:
             its_size = operator.bytes(replace(case, params=winner.params, dtype=winner.dtype))
             if is_near(size, its_size, within):

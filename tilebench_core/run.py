@@ -94,6 +94,10 @@ class Runner:
                 return place
             self.precompiler.wait(_GRACE_S)
 
+    def start(self) -> None:
+        """Start the worker and wait until it is ready for its first case. Raises WorkerFailed."""
+        self._ready_worker()
+
     def close(self) -> None:
         """Stop the worker."""
         if self.worker is not None:

@@ -47,14 +47,16 @@ def pinned_baseline(
     path = folder / f"{operator.folder}-{digest_of([trial.trial_id for task in plan for trial in task.trials])}.json"
     if not path.is_file():
         say(f"measuring the baseline of {operator.name}: {config.baseline}, {len(plan)} cases")
-        with tempfile.TemporaryDirectory() as work, device_lock(device, say):
+        with tempfile.TemporaryDirectory() as work:
             settings = session_settings(harness, replace(device, index=0), ceilings, work)
             runner = Runner(
                 campaign=Campaign(Path(work)), settings=settings, environment=worker_environment(registry, harness, device),
                 progress=Progress(),
             )  # fmt: skip
             try:
-                records = runner.run(plan)
+                runner.start()
+                with device_lock(device, say):
+                    records = runner.run(plan)
             finally:
                 runner.close()
         times = {case_key(r.dtype, r.params): r.median_us for r in records}

@@ -82,8 +82,7 @@ class HarnessEvaluator:
             registry = candidate_registry(self.registry, self.operator, kernel)
             campaign = Campaign(work / "records")
             campaign.folder.mkdir()
-            with device_lock(self.device, self.say):
-                results, status, reason = self._run(registry, backend, campaign, work, source)
+            results, status, reason = self._run(registry, backend, campaign, work, source)
             log = campaign.log_path.read_text(encoding="utf-8", errors="replace") if campaign.log_path.is_file() else ""
             lines = campaign.records_path.read_text(encoding="utf-8") if campaign.records_path.is_file() else ""
         diagnostic = None if status.is_clean else diagnostic_of(log, [str(work), SCRATCH])
@@ -112,17 +111,19 @@ class HarnessEvaluator:
         results: list[CaseResult] = []
         status, reason = Status.VERIFIED, None
         try:
-            for task in tasks:
-                (record,) = runner.run([task])[-1:]
-                found, why = _status_of(record)
-                if found is Status.NOT_EVALUATED:
-                    raise EvaluatorError(f"{self.operator.name} on {backend}: {record.outcome.value}: {why}")
-                result = self._result(record, task.case, backend, source)
-                results += [result] if task.case.kind != "smoke" or not found.is_clean else []
-                if not found.is_clean and (status.is_clean or found in _ENOUGH):
-                    status, reason = found, f"{result.label}: {why}" if why else result.label
-                if found in _ENOUGH or (task.case.kind == "smoke" and not found.is_clean):
-                    break
+            runner.start()  # it loads PyTorch and the DSL, and launches nothing, while other jobs have the GPU
+            with device_lock(self.device, self.say):
+                for task in tasks:
+                    (record,) = runner.run([task])[-1:]
+                    found, why = _status_of(record)
+                    if found is Status.NOT_EVALUATED:
+                        raise EvaluatorError(f"{self.operator.name} on {backend}: {record.outcome.value}: {why}")
+                    result = self._result(record, task.case, backend, source)
+                    results += [result] if task.case.kind != "smoke" or not found.is_clean else []
+                    if not found.is_clean and (status.is_clean or found in _ENOUGH):
+                        status, reason = found, f"{result.label}: {why}" if why else result.label
+                    if found in _ENOUGH or (task.case.kind == "smoke" and not found.is_clean):
+                        break
         except WorkerFailed as error:
             raise EvaluatorError(
                 f"the evaluator's worker did not start: {error}; {_tail(campaign.log_path)}"

@@ -25,7 +25,7 @@ from tilebench_core.diagnosis.experiments import (
 )
 from tilebench_core.diagnosis.gaps import gap_grid, largest_gaps, load_evidence
 from tilebench_core.diagnosis.inspection import Target, inspect_target
-from tilebench_core.diagnosis.ncu import NcuFailed, find_ncu
+from tilebench_core.diagnosis.ncu import REPLAYS, NcuFailed, find_ncu
 from tilebench_core.diagnosis.pages import write_pages
 from tilebench_core.diagnosis.profiles import Profile
 from tilebench_core.diagnosis.profiling import Profiler
@@ -35,6 +35,7 @@ from tilebench_core.diagnosis.store import FOLDER
 from tilebench_core.diagnosis.tables import Grid, markdown_grid
 from tilebench_core.diagnosis.tools import ToolMissing
 from tilebench_core.errors import RequestError, TilebenchError
+from tilebench_core.jobs import device_lock
 from tilebench_core.records import Record
 from tilebench_core.registry import Registry, installed
 
@@ -52,11 +53,13 @@ KEYS = (
     "clock",
     "counters",
     "repeat",
+    "replay",
     "limit_s",
 )
 _HELP = """gaps: the table of the largest gaps (count=20, pairs=widest or all) · pages: a page for each (count=10; arch=sm_90 of
 the inspections) · experiment: flip one switch of the winning configuration, as config.KEY=VALUE or
-backends.NAME.OPTION=VALUE, with campaign, operator, dtype and backend; counters=auto, on or off; repeat=50 samples"""
+backends.NAME.OPTION=VALUE, with campaign, operator, dtype and backend; counters=auto, on or off; repeat=50 samples;
+replay=application or kernel, as of `tilebench profile`"""
 
 
 def diagnose_command(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
@@ -122,8 +125,9 @@ def _experiment(request: Request, campaign: Campaign, ncu_path: str | None) -> i
     before, after, *flipped = variants_of(record.config or {}, defaults, record.backend, switches)
     device = find_device(request.one("device", "auto"))
     results, folder = load_results(campaign.folder), campaign.folder / FOLDER
-    latencies = _latencies(registry, request, record, (before, after), device, folder)
-    profiles = _profiles(registry, request, record, (before, after), device, folder, ncu_path)
+    with device_lock(device, print):
+        latencies = _latencies(registry, request, record, (before, after), device, folder)
+        profiles = _profiles(registry, request, record, (before, after), device, folder, ncu_path)
     inspections = [_inspection(registry, record, variant, device) for variant in (before, after)]
     floor = results.peaks.floor_us(record.backend)
     experiment = conclude(
@@ -197,12 +201,12 @@ def _profiles(
     counters = request.one("counters", "auto")
     if counters == "off" or not device.is_gpu:
         return [None, None]
-    settings = {"metrics": "lean", "replay": "application"}
+    settings = {"metrics": "lean", "replay": request.choice("replay", REPLAYS)}
     jobs = [job_of(replace(record, config=dict(variant.config)), settings, variant.options) for variant in variants]
     try:
         profiler = Profiler(
             ncu=find_ncu(ncu_path), folder=folder, device=device.torch_name,
-            environment=registry.backend(record.backend).value().environment(device),
+            environment=registry.backend(record.backend).value().environment(device), replay=settings["replay"],
         )  # fmt: skip
         found = {profile.job.key: profile for profile in profiler.run(jobs, batch=2)}
     except (ToolMissing, NcuFailed) as error:

@@ -16,6 +16,7 @@ from tilebench_core.errors import TilebenchError
 
 __all__ = [
     "OLDEST",
+    "REPLAYS",
     "Ncu",
     "NcuFailed",
     "absent_metrics",
@@ -26,6 +27,7 @@ __all__ = [
     "run_ncu",
 ]
 
+REPLAYS = ("application", "kernel")
 OLDEST = (2023, 1)
 """The first Nsight Compute whose `ncu_report` this reads; it knows Hopper."""
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from tilebench_core.analysis.points import is_pytorch
 from tilebench_core.campaign import find_campaign
 from tilebench_core.diagnosis.metrics import SETS
-from tilebench_core.diagnosis.ncu import find_ncu
+from tilebench_core.diagnosis.ncu import REPLAYS, find_ncu
 from tilebench_core.diagnosis.profiling import Profiler
 from tilebench_core.diagnosis.request import Request, dtypes_of, operators_named, parse_request
 from tilebench_core.diagnosis.selection import ProfileJob, job_of, largest_records
 from tilebench_core.diagnosis.store import FOLDER, keep_profile, kept_profiles
 from tilebench_core.errors import RequestError
+from tilebench_core.jobs import device_lock
 from tilebench_core.records import Record
 from tilebench_core.registry import Registry, installed
 
@@ -76,21 +77,15 @@ def _run(registry: Registry, request: Request, folder: Path, jobs: list[ProfileJ
         environment.update(registry.backend(name).value().environment(device))
     profiler = Profiler(
         ncu=ncu, folder=folder / FOLDER, device=device.torch_name, environment=environment,
-        metrics=_choice(request, "metrics", SETS), replay=_choice(request, "replay", ("application", "kernel")),
+        metrics=request.choice("metrics", SETS), replay=request.choice("replay", REPLAYS),
         limit_s=float(request.one("limit_s", "120")), keep=lambda profile: keep_profile(folder, profile),
         say=lambda line: print(line, flush=True),
     )  # fmt: skip
-    profiles = profiler.run(jobs, int(request.one("batch", "1")))
+    with device_lock(device, print):
+        profiles = profiler.run(jobs, int(request.one("batch", "1")))
     verified = sum(profile.verified for profile in profiles)
     print(f"{verified} of {len(profiles)} captures verified; {folder / FOLDER / 'profiles.jsonl'}")
     return len(profiles) - verified
-
-
-def _choice(request: Request, key: str, allowed: tuple[str, ...]) -> str:
-    value = request.one(key, allowed[0])
-    if value not in allowed:
-        raise RequestError(f"{key}={value}: expected {' or '.join(allowed)}")
-    return value
 
 
 def jobs_of(registry: Registry, request: Request, records: list[Record]) -> tuple[list[ProfileJob], list[str]]:

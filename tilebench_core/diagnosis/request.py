@@ -39,6 +39,13 @@ class Request:
             raise RequestError(f"{key}={found}: expected one value")
         return found[0]
 
+    def choice(self, key: str, allowed: Sequence[str]) -> str:
+        """The single value of a key, the first of `allowed` without one; RequestError for anything that is not in it."""
+        value = self.one(key, allowed[0])
+        if value not in allowed:
+            raise RequestError(f"{key}={value}: expected {' or '.join(allowed)}")
+        return value
+
     @property
     def configs(self) -> list[dict[str, Any]]:
         """Every combination of the values given for keys of the configuration; one empty mapping without any."""

@@ -10,7 +10,7 @@ import yaml
 from tilebench_core.compose import conf_dir
 from tilebench_core.errors import ConfigError
 from tilebench_core.peaks import datasheet_of
-from tilebench_core.roofline import ceilings_for, device_slug, roofline_us
+from tilebench_core.roofline import Ceilings, ceilings_for, device_slug, roofline_us
 
 FOLDER = conf_dir() / "device"
 GPUS = {
@@ -66,6 +66,13 @@ def test_a_rate_that_is_left_out_is_unknown_and_not_guessed():
 def test_exact_products_are_held_against_the_rate_of_integers():
     found = ceilings_for("NVIDIA A100-SXM4-80GB", FOLDER)
     assert roofline_us(624e6, 1.0, "matrix", "exact", found) == pytest.approx(1.0)
+
+
+def test_products_in_full_fp32_are_held_against_the_vector_rate_in_either_mode():
+    found = Ceilings(source="datasheet", bandwidth_gbps=1000.0, matrix_tflops={"fp16": 500.0}, vector_tflops=50.0)
+    assert roofline_us(100e6, 1.0, "matrix", "fp32", found) == roofline_us(100e6, 1.0, "vector", "fp32", found)
+    assert roofline_us(100e6, 1.0, "matrix", "fp32", found) == pytest.approx(2.0)
+    assert roofline_us(100e6, 1.0, "matrix", "fp16", found) == pytest.approx(0.2)
 
 
 def test_measuring_keeps_what_the_datasheet_says():

@@ -66,11 +66,15 @@ def matrix_rate(rates: Mapping[str, float], precision: str) -> float | None:
 
 
 def roofline_us(flops: float, bytes_moved: float, mode: str, precision: str, ceilings: Ceilings | None) -> float | None:
-    """The roofline time in microseconds, or None where a ceiling that it needs is unknown."""
+    """The roofline time in microseconds, or None where a ceiling that it needs is unknown.
+
+    Matrix units have no mode for products in full fp32: those are held against the vector rate whatever the mode.
+    """
     if ceilings is None:
         return None
     memory_us = bytes_moved / ceilings.bandwidth_gbps / 1e3
     if flops == 0:
         return memory_us
-    peak = matrix_rate(ceilings.matrix_tflops, precision) if mode == "matrix" else ceilings.vector_tflops
+    on_matrix_units = mode == "matrix" and precision != "fp32"
+    peak = matrix_rate(ceilings.matrix_tflops, precision) if on_matrix_units else ceilings.vector_tflops
     return None if peak is None else max(memory_us, flops / peak / 1e6)

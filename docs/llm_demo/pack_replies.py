@@ -19,7 +19,7 @@ import yaml
 from tilebench_core.registry import installed
 
 BACKENDS = ("triton", "cutile", "tilelang")
-OPERATORS = ("matrix_transpose", "reverse_array", "interleave", "rope", "max_pool2d", "jacobi_stencil_2d")
+OPERATORS = ("matrix_transpose", "reverse_array", "interleave", "destindex", "max_pool2d", "jacobi_stencil_2d")
 MISSPELT = {
     "triton": (r"\btl\.load\(", "tl.loaded("),
     "cutile": (r"\bct\.store\(", "ct.stored("),

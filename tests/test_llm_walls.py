@@ -18,6 +18,7 @@ from tilebench_core.device import CPU
 from tilebench_core.errors import ConfigError, RequestError
 from tilebench_core.llm.config import Isolation
 from tilebench_core.llm.walls import probe as probing
+from tilebench_core.llm.walls import spec
 from tilebench_core.llm.walls.probe import choose_walls, probe
 from tilebench_core.llm.walls.spec import BLOCKED, Walls
 
@@ -50,6 +51,18 @@ def test_an_ordinary_program_runs(inside):
         "import os, math; open('x', 'w').write('1'); print(os.getcwd(), os.environ['MINE'], open('x').read())"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "/scratch 1 1\n", "")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_file_of_the_driver_is_replaced_inside_and_nowhere_else(walls, mode, tmp_path, monkeypatch):
+    monkeypatch.setattr(spec, "_REPLACED", {"/proc/version": ("Linux", "Walled"), "/proc/not/there": ("a", "b")})
+    mine = replace(walls, mode=mode, is_gpu=True)
+    code = "print(open('/proc/version').read(), end='')\ntry: open('/proc/version', 'w')\nexcept OSError: print('kept')"
+    command = mine.command([sys.executable, "-I", "-S", "-c", code], tmp_path, mine.environment({}))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    outside = Path("/proc/version").read_text()
+    assert (done.stdout, done.stderr) == (outside.replace("Linux", "Walled") + "kept\n", "")
+    assert "Linux" in outside
 
 
 def test_the_end_of_a_program_is_its_own(inside):

@@ -114,6 +114,12 @@ def build(spec: dict[str, Any]) -> None:
     except OSError:
         # Containers that mask parts of /proc forbid a fresh one. Theirs shows other processes, but not their environment.
         mount("/proc", proc, None, BIND | REC)
+    for number, (path, text) in enumerate(spec["replaced"].items()):
+        source = place(root, f"/run/replaced/{number}", False)
+        with open(source, "w") as file:
+            file.write(text)
+        mount(source, root + path, None, BIND)
+        mount(None, root + path, None, REMOUNT | BIND | RDONLY | kept_flags(root + path))
     # Where root starts the run, the kernel takes the user inside for root when it guards /proc/sys: nothing there is writable.
     for point in (proc, dev):
         mount(None, point, None, REMOUNT | BIND | RDONLY | kept_flags(point))
@@ -183,6 +189,11 @@ def bubblewrap(spec: dict[str, Any], command: list[str]) -> None:
     for path in spec["devices"]:
         arguments += ["--dev-bind", path, path]
     arguments += ["--size", str(spec["scratch_bytes"]), "--tmpfs", "/dev/shm"]
+    for path, text in spec["replaced"].items():
+        content = os.memfd_create(os.path.basename(path), 0)  # not closed by the exec that follows
+        os.write(content, text.encode())
+        os.lseek(content, 0, os.SEEK_SET)
+        arguments += ["--ro-bind-data", str(content), path]
     # /proc too: where root starts the run, the kernel would let the user inside write to /proc/sys.
     for path in ("/dev", "/proc", "/"):
         arguments += ["--remount-ro", path]

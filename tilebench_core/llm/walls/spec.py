@@ -25,6 +25,9 @@ BLOCKED = {71: "more processes than allowed", 72: "more memory than allowed"}
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys", "/etc/ld.so.cache", "/etc/ld.so.conf",
            "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/run/opengl-driver", "/nix/store")  # fmt: skip
 _DEVICES = ("nvidia*", "nvidia-caps/*")
+_REPLACED = {"/proc/driver/nvidia/params": ("ModifyDeviceFiles: 1", "ModifyDeviceFiles: 0")}
+"""Files of which those inside see a changed copy. Inside, root's device files have another owner; NVIDIA's driver library
+would give them back to root, may not, and ends with "operation not supported on this OS", unless it reads that it need not."""
 _INHERITED = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
               "OMP_NUM_THREADS", "CC", "CXX")  # fmt: skip
 
@@ -103,6 +106,11 @@ class Walls:
             "USER": "candidate", "LOGNAME": "candidate", "PYTHONDONTWRITEBYTECODE": "1", **wanted,
         }  # fmt: skip
 
+    def _replaced(self) -> dict[str, str]:
+        """The text of each file that is replaced inside, where it exists and a GPU is used."""
+        found = {path: change for path, change in _REPLACED.items() if self.is_gpu and Path(path).is_file()}
+        return {path: Path(path).read_text(encoding="utf-8").replace(*change) for path, change in found.items()}
+
     def command(
         self, command: Sequence[str], root: Path, environment: Mapping[str, str], extra: Sequence[str] = ()
     ) -> list[str]:
@@ -119,6 +127,7 @@ class Walls:
             "devices": sorted({str(p) for pattern in _DEVICES for p in Path("/dev").glob(pattern)})
             if self.is_gpu
             else [],
+            "replaced": self._replaced(),
             "scratch": SCRATCH,
             "scratch_bytes": int(self.isolation.scratch_gb * 2**30),
             "environment": dict(environment),

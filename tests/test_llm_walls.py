@@ -18,7 +18,6 @@ from tilebench_core.device import CPU
 from tilebench_core.errors import ConfigError, RequestError
 from tilebench_core.llm.config import Isolation
 from tilebench_core.llm.walls import probe as probing
-from tilebench_core.llm.walls import spec
 from tilebench_core.llm.walls.probe import choose_walls, probe
 from tilebench_core.llm.walls.spec import BLOCKED, Walls
 
@@ -53,16 +52,26 @@ def test_an_ordinary_program_runs(inside):
     assert (done.returncode, done.stdout, done.stderr) == (0, "/scratch 1 1\n", "")
 
 
+def test_a_process_may_write_its_own_entries_without_which_cuda_does_not_start(inside):
+    done = inside("open('/proc/self/comm', 'w').write('mine'); print(open('/proc/self/comm').read(), end='')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mine\n", "")
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_a_file_of_the_driver_is_replaced_inside_and_nowhere_else(walls, mode, tmp_path, monkeypatch):
-    monkeypatch.setattr(spec, "_REPLACED", {"/proc/version": ("Linux", "Walled"), "/proc/not/there": ("a", "b")})
-    mine = replace(walls, mode=mode, is_gpu=True)
-    code = "print(open('/proc/version').read(), end='')\ntry: open('/proc/version', 'w')\nexcept OSError: print('kept')"
-    command = mine.command([sys.executable, "-I", "-S", "-c", code], tmp_path, mine.environment({}))
+def test_the_compilers_are_inside_wherever_they_lie(mode, tmp_path, monkeypatch):
+    compiler = tmp_path / "toolchain" / "bin" / "my-cc"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text("#!/bin/sh\ncat $(dirname $0)/../include/header.h\n")
+    compiler.chmod(0o755)
+    (tmp_path / "toolchain" / "include").mkdir()
+    (tmp_path / "toolchain" / "include" / "header.h").write_text("compiled\n")
+    monkeypatch.setenv("CC", str(compiler))
+    mine = Walls.around(mode, SMALL, ["tilebench_core"], CPU)
+    root = tmp_path / "root"
+    root.mkdir()
+    command = mine.command(["/bin/sh", "-c", "my-cc && $CC"], root, mine.environment({}))
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    outside = Path("/proc/version").read_text()
-    assert (done.stdout, done.stderr) == (outside.replace("Linux", "Walled") + "kept\n", "")
-    assert "Linux" in outside
+    assert (done.returncode, done.stdout, done.stderr) == (0, "compiled\ncompiled\n", "")
 
 
 def test_the_end_of_a_program_is_its_own(inside):

@@ -28,7 +28,7 @@ from tilebench_core.diagnosis.inspection import Target, inspect_target
 from tilebench_core.diagnosis.ncu import REPLAYS, NcuFailed, find_ncu
 from tilebench_core.diagnosis.pages import write_pages
 from tilebench_core.diagnosis.profiles import Profile
-from tilebench_core.diagnosis.profiling import Profiler
+from tilebench_core.diagnosis.profiling import Profiler, alone_with
 from tilebench_core.diagnosis.request import Request, parse_request
 from tilebench_core.diagnosis.selection import job_of, largest_records
 from tilebench_core.diagnosis.store import FOLDER
@@ -171,11 +171,11 @@ def _latencies(
     work.mkdir(parents=True, exist_ok=True)
     question, answer = work / "measure.json", work / "measure.answer.json"
     answer.unlink(missing_ok=True)
-    environment = registry.backend(record.backend).value().environment(device)
+    name, environment = alone_with(device, registry, [record.backend])
     content = {
         "job": job_of(record, {}).as_json(), "variants": [asdict(variant) for variant in variants],
-        "device": device.torch_name, "clock": request.one("clock", "cupti" if device.is_gpu else "cpu"),
-        "repeat": int(request.one("repeat", "50")), "environment": dict(environment),
+        "device": name, "clock": request.one("clock", "cupti" if device.is_gpu else "cpu"),
+        "repeat": int(request.one("repeat", "50")), "environment": environment,
     }  # fmt: skip
     question.write_text(json.dumps(content, default=str), encoding="utf-8")
     limit_s = float(request.one("limit_s", "300"))
@@ -203,10 +203,10 @@ def _profiles(
         return [None, None]
     settings = {"metrics": "lean", "replay": request.choice("replay", REPLAYS)}
     jobs = [job_of(replace(record, config=dict(variant.config)), settings, variant.options) for variant in variants]
+    name, environment = alone_with(device, registry, [record.backend])
     try:
         profiler = Profiler(
-            ncu=find_ncu(ncu_path), folder=folder, device=device.torch_name,
-            environment=registry.backend(record.backend).value().environment(device), replay=settings["replay"],
+            ncu=find_ncu(ncu_path), folder=folder, device=name, environment=environment, replay=settings["replay"],
         )  # fmt: skip
         found = {profile.job.key: profile for profile in profiler.run(jobs, batch=2)}
     except (ToolMissing, NcuFailed) as error:

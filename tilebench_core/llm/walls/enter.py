@@ -83,6 +83,16 @@ def bind(root: str, path: str) -> None:
                 raise  # a mount below it that cannot be changed (of another owner) stays as it is for everyone
 
 
+def guarded(proc: str) -> list[str]:
+    """The entries of /proc, mounted at `proc`, that must be read-only: all but those of processes.
+
+    Where root starts the run, the kernel takes the user inside for root when it guards /proc/sys and its like. The whole of
+    /proc cannot be read-only: the CUDA driver writes to its own process's entries, and does not start where it may not.
+    """
+    entries = [f"{proc}/{name}" for name in sorted(os.listdir(proc)) if not name.isdigit()]
+    return [entry for entry in entries if not os.path.islink(entry)]
+
+
 def build(spec: dict[str, Any]) -> None:
     """Make the new root and go there."""
     mount(None, "/", None, REC | PRIVATE)
@@ -111,18 +121,15 @@ def build(spec: dict[str, Any]) -> None:
     proc = place(root, "/proc", True)
     try:
         mount("proc", proc, "proc", NOSUID | NODEV | NOEXEC)
+        for entry in guarded(proc):
+            mount(entry, entry, None, BIND | REC)
+            mount(None, entry, None, REMOUNT | BIND | RDONLY | kept_flags(entry))
     except OSError:
-        # Containers that mask parts of /proc forbid a fresh one. Theirs shows other processes, but not their environment.
+        # Containers that mask parts of /proc forbid a fresh one. Theirs shows other processes, but not their environment;
+        # all of it is read-only, and CUDA does not start.
         mount("/proc", proc, None, BIND | REC)
-    for number, (path, text) in enumerate(spec["replaced"].items()):
-        source = place(root, f"/run/replaced/{number}", False)
-        with open(source, "w") as file:
-            file.write(text)
-        mount(source, root + path, None, BIND)
-        mount(None, root + path, None, REMOUNT | BIND | RDONLY | kept_flags(root + path))
-    # Where root starts the run, the kernel takes the user inside for root when it guards /proc/sys: nothing there is writable.
-    for point in (proc, dev):
-        mount(None, point, None, REMOUNT | BIND | RDONLY | kept_flags(point))
+        mount(None, proc, None, REMOUNT | BIND | RDONLY | kept_flags(proc))
+    mount(None, dev, None, REMOUNT | BIND | RDONLY | kept_flags(dev))
     for name, text in (
         ("passwd", f"candidate:x:{INSIDE}:{INSIDE}::{spec['scratch']}:/bin/sh\n"),
         ("group", f"candidate:x:{INSIDE}:\n"),
@@ -189,13 +196,9 @@ def bubblewrap(spec: dict[str, Any], command: list[str]) -> None:
     for path in spec["devices"]:
         arguments += ["--dev-bind", path, path]
     arguments += ["--size", str(spec["scratch_bytes"]), "--tmpfs", "/dev/shm"]
-    for path, text in spec["replaced"].items():
-        content = os.memfd_create(os.path.basename(path), 0)  # not closed by the exec that follows
-        os.write(content, text.encode())
-        os.lseek(content, 0, os.SEEK_SET)
-        arguments += ["--ro-bind-data", str(content), path]
-    # /proc too: where root starts the run, the kernel would let the user inside write to /proc/sys.
-    for path in ("/dev", "/proc", "/"):
+    for entry in guarded("/proc"):
+        arguments += ["--ro-bind", entry, entry]
+    for path in ("/dev", "/"):
         arguments += ["--remount-ro", path]
     arguments += ["--chdir", spec["scratch"]]
     for name, value in spec["environment"].items():

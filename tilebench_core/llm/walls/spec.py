@@ -25,9 +25,6 @@ BLOCKED = {71: "more processes than allowed", 72: "more memory than allowed"}
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys", "/etc/ld.so.cache", "/etc/ld.so.conf",
            "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/run/opengl-driver", "/nix/store")  # fmt: skip
 _DEVICES = ("nvidia*", "nvidia-caps/*")
-_REPLACED = {"/proc/driver/nvidia/params": ("ModifyDeviceFiles: 1", "ModifyDeviceFiles: 0")}
-"""Files of which those inside see a changed copy. Inside, root's device files have another owner; NVIDIA's driver library
-would give them back to root, may not, and ends with "operation not supported on this OS", unless it reads that it need not."""
 _INHERITED = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
               "OMP_NUM_THREADS", "CC", "CXX")  # fmt: skip
 
@@ -40,6 +37,12 @@ def _package_roots(names: Iterable[str]) -> list[Path]:
         if spec is not None:
             found += [Path(place) for place in spec.submodule_search_locations or ()]
     return found
+
+
+def _compiler_folders() -> list[Path]:
+    """The folders of the C and C++ compilers, which Triton and nvcc call: those of CC and CXX, else what PATH finds."""
+    found = (shutil.which(os.environ.get(name) or default) for name, default in (("CC", "gcc"), ("CXX", "g++")))
+    return list(dict.fromkeys(Path(path).parent for path in found if path))
 
 
 def readable_paths(packages: Iterable[str]) -> list[str]:
@@ -62,6 +65,9 @@ def readable_paths(packages: Iterable[str]) -> list[str]:
             paths.append(place)
         else:
             paths += metadata  # of a folder that must stay hidden, only what announces its plugins
+    for folder in _compiler_folders():
+        whole = folder.resolve().parent  # with its headers and libraries
+        paths.append(folder if whole in forbidden else whole)
     paths += _package_roots(["tilebench_core", "tilebench_core.conf", *packages])
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") + [
         os.environ.get(n, "") for n in ("CUDA_HOME", "CUDA_PATH")
@@ -101,15 +107,12 @@ class Walls:
         """The whole environment inside: nothing is inherited but what a compiler or a loader needs to find its files."""
         home = SCRATCH if self.mode != "none" else "/nonexistent"
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        system = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+        path = dict.fromkeys([f"{sys.prefix}/bin", *system, *map(str, _compiler_folders())])
         return {
-            **kept, "PATH": f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": home,
+            **kept, "PATH": ":".join(path), "HOME": home,
             "USER": "candidate", "LOGNAME": "candidate", "PYTHONDONTWRITEBYTECODE": "1", **wanted,
         }  # fmt: skip
-
-    def _replaced(self) -> dict[str, str]:
-        """The text of each file that is replaced inside, where it exists and a GPU is used."""
-        found = {path: change for path, change in _REPLACED.items() if self.is_gpu and Path(path).is_file()}
-        return {path: Path(path).read_text(encoding="utf-8").replace(*change) for path, change in found.items()}
 
     def command(
         self, command: Sequence[str], root: Path, environment: Mapping[str, str], extra: Sequence[str] = ()
@@ -127,7 +130,6 @@ class Walls:
             "devices": sorted({str(p) for pattern in _DEVICES for p in Path("/dev").glob(pattern)})
             if self.is_gpu
             else [],
-            "replaced": self._replaced(),
             "scratch": SCRATCH,
             "scratch_bytes": int(self.isolation.scratch_gb * 2**30),
             "environment": dict(environment),

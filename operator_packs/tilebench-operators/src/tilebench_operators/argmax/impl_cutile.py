@@ -4,7 +4,7 @@ its best value. x is read once in both ways, and columns are int32 all along.
 `rows_kernel` compiles once per number of chunks: a row lives in registers as a tuple of chunks, and the length of such
 a tuple must be known. All its loads are under way before the first is used, and two plain passes over registers, for
 the maximum and for its lowest column, are cheaper than to carry columns along.
-No load uses TMA: it takes longer to set up than it saves on tiles of a few rows.
+Chunks that lie inside are loaded without a bounds check.
 """
 
 import math
@@ -13,6 +13,7 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
+from tilebench_operators._cutile_rows import full_chunks, load
 from tilebench_operators._tile_rows import fits_on_chip, hinted, row_default, row_space
 
 MAX_PER_THREAD = 96  # elements in x's own type: more than the normalizations hold, for nothing else is held
@@ -21,15 +22,20 @@ NO_COLUMN = 2**31 - 1
 
 
 @ct.kernel
-def rows_kernel(x, y, ROWS: ct.Constant[int], TILE: ct.Constant[int], CHUNKS: ct.Constant[int]):
-    """One block, ROWS rows: x is [rows, cols], y [rows, 1] int64; CHUNKS·TILE >= cols. Beyond a row's end is -inf."""
+def rows_kernel(
+    x, y, ROWS: ct.Constant[int], TILE: ct.Constant[int], FULL: ct.Constant[int], CHUNKS: ct.Constant[int]
+):  # fmt: skip
+    """One block, ROWS rows: x is [rows, cols], y [rows, 1] int64; CHUNKS·TILE >= cols, and FULL chunks lie inside.
+
+    Beyond a row's end is -inf.
+    """
     i = ct.bid(0)
     tiles = ()
-    maxima = ct.full((ROWS, TILE), -math.inf, x.dtype)
     for chunk in ct.static_iter(range(CHUNKS)):
-        t = ct.load(x, (i, chunk), (ROWS, TILE), padding_mode=NEG_INF, allow_tma=False)
-        tiles += (t,)
-        maxima = ct.maximum(maxima, t)
+        tiles += (load(x, (i, chunk), (ROWS, TILE), chunk < FULL, NEG_INF),)
+    maxima = tiles[0]
+    for chunk in ct.static_iter(range(1, CHUNKS)):
+        maxima = ct.maximum(maxima, tiles[chunk])
     maximum = ct.max(maxima, 1, keepdims=True)
 
     lanes = ct.arange(TILE, dtype=ct.int32)[None, :]
@@ -66,7 +72,7 @@ def run(x: torch.Tensor, dim: int, *, ROWS: int, TILE: int, WARPS: int) -> torch
     column = y.view(rows, 1)
     stream = torch.cuda.current_stream()
     if fits_on_chip(cols, ROWS, WARPS, MAX_PER_THREAD):
-        arguments = (x, column, ROWS, TILE, ct.cdiv(cols, TILE))
+        arguments = (x, column, ROWS, TILE, full_chunks(rows, cols, ROWS, TILE), ct.cdiv(cols, TILE))
         ct.launch(stream, (ct.cdiv(rows, ROWS),), hinted(rows_kernel, WARPS), arguments)
     else:
         ct.launch(stream, (rows,), hinted(long_row_kernel, WARPS), (x, column, TILE))

@@ -74,6 +74,11 @@ def regroup(rows, HIGH: int, LOW: int):
     return unstacked(t.reshape((C, ROWS)))
 
 
+def times(row, sign):
+    """A row in the reverse order of values where sign is -1: negated, or complemented, which has no exception for integers."""
+    return row * sign + ((sign - 1) >> 1) if row.dtype == ct.int32 else row * sign
+
+
 def turn(rows, k):
     """Negate what changes its direction before merge k. The runs that a merge makes alternate: bit k of the index.
 
@@ -84,7 +89,7 @@ def turn(rows, k):
     sign = (1 - 2 * (bit & 1)).astype(rows[0].dtype)
     result = ()
     for r in ct.static_iter(range(ROWS)):
-        result += (rows[r] * sign,)
+        result += (times(rows[r], sign),)
     return result
 
 
@@ -100,24 +105,24 @@ def sort_rows(rows, SLICE: int):
         for r in ct.static_iter(range(ROWS)):
             # as in `turn`, with index bits that are bits of r
             bit = (r >> k) ^ (r >> (k - 1) if k > 1 else 0)
-            row = -rows[r] if bit % 2 == 1 else rows[r]
-            turned += (row * odd if k == 4 else row,)
+            row = rows[r]
+            if bit % 2 == 1:
+                row = ~row if row.dtype == ct.int32 else -row
+            turned += (times(row, odd) if k == 4 else row,)
         rows = exchange_all(turned, k, 0)
 
-    for k in range(5, 9):
-        rows = regroup(turn(rows, k), 0, 4)
-        for step in ct.static_iter(range(4)):
-            if k > 7 - step:
-                rows = exchange(rows, 3 - step, False)
-        rows = exchange_all(regroup(rows, 4, 0), 4, 0)
-
+    # One loop, though its first half has no stage for the highest row: every regrouping in the code takes shared memory of
+    # its own, and a block with little of it leaves room for others.
     TOP = SLICE - 4
-    for k in range(9, SLICE + 1):
+    for k in range(5, SLICE + 1):
         rows = regroup(turn(rows, k), 0, TOP)
         for step in ct.static_iter(range(4)):
             if k > SLICE - 1 - step:
                 rows = exchange(rows, 3 - step, False)
-        rows = exchange_all(regroup(rows, TOP, 4), TOP - 4, 0)
+        rows = regroup(rows, TOP, 4)
+        for step in ct.static_iter(range(TOP - 4)):
+            if k > TOP - 1 - step:
+                rows = exchange(rows, TOP - 5 - step, False)
         rows = exchange_all(regroup(rows, 4, 0), 4, 0)
     return rows
 

@@ -1,10 +1,13 @@
-"""One-dimensional convolution in cuTile: implicit GEMM, taps outermost, on a padded copy with the channels last.
+"""One-dimensional convolution in cuTile: implicit GEMM, taps outermost, on channels-last copies of stretches of the input.
 
 Per tap: out[Cout, positions] += weight_tap [Cout, Cin] @ x[positions, Cin]ᵀ, x shifted. cuTile hands a tile to TMA only if its start
-along the innermost axis is a multiple of the tile, which shifted positions are not. Therefore a first launch copies the
-input with its channels innermost and its zero padding written out: a shifted tile is then a tile like any other, none
-starts before the array, and both operands lie in the order that Hopper's tensor cores want, for TF32 too.
-The price is 2·|input| more bytes. One tap's weights lie `taps` elements apart; they are packed as [taps, Cout, Cin].
+along the innermost axis is a multiple of the tile, which shifted positions are not. Therefore a launch copies the input
+with its channels innermost: a shifted tile is then a tile like any other, and both operands lie in the order that
+Hopper's tensor cores want, for TF32 too.
+
+A copy of all of the input would double the traffic, and memory is the bound. So the launches take turns, a stretch of
+positions each: the copy stays in the L2 cache, and the next stretch's copy overwrites it there.
+One tap's weights lie `taps` elements apart; they are packed as [taps, Cout, Cin].
 Strided or grouped convolutions (edge cases only) gather their elements instead.
 """
 
@@ -15,6 +18,7 @@ import torch
 from tilebench_core import Case, Config, Kernel
 
 ZERO = ct.PaddingMode.ZERO
+SIDE = 64  # positions and channels of a tile that is copied
 
 
 def rounded(x):
@@ -35,32 +39,26 @@ def weight_kernel(weight, packed, TILE: ct.Constant[int]):
 
 
 @ct.kernel
-def pack_kernel(x, packed, padding, TILE: ct.Constant[int]):
-    """packed [batch, L + 2·padding, pitch] of x [batch, Cin, L]: channels last, zeros around; a tile per block."""
-    batch, tile, channel = ct.bid(2), ct.bid(0), ct.bid(1)
-    t = ct.load(x, (batch, channel, tile), (1, TILE, TILE), padding_mode=ZERO)
-    # Steps of one position: the tile may start anywhere.
-    tiles = packed.tiled_view((1, TILE, TILE), traversal_steps=(1, 1, TILE))
-    tiles.store((batch, tile * TILE + padding, channel), rounded(t).permute((0, 2, 1)))
-    zeros = ct.zeros((1, 1, TILE), packed.dtype)
-    edge = packed.tiled_view((1, 1, TILE))
-    if tile == 0:
-        for i in range(padding):
-            edge.store((batch, i, channel), zeros)
-    if tile == ct.num_blocks(0) - 1:
-        for i in range(padding):
-            edge.store((batch, packed.shape[1] - 1 - i, channel), zeros)
+def pack_kernel(x, packed, first, TILE: ct.Constant[int]):
+    """packed [batch, positions, pitch], channels last, of x [batch, Cin, L] from tile `first` on, zeros outside of x."""
+    tile, channel, batch = ct.bid(0), ct.bid(1), ct.bid(2)
+    if first + tile >= 0:
+        t = ct.load(x, (batch, channel, first + tile), (1, TILE, TILE), padding_mode=ZERO)
+        ct.store(packed, (batch, tile, channel), rounded(t).permute((0, 2, 1)))
+    else:
+        ct.store(packed, (batch, tile, channel), ct.zeros((1, TILE, TILE), packed.dtype))
 
 
 @ct.kernel
 def tile_kernel(
-    x, weight, out, length, TAPS: ct.Constant[int], CHUNKS: ct.Constant[int],
+    x, weight, out, length, shift, first, TAPS: ct.Constant[int], CHUNKS: ct.Constant[int],
     BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int],
 ):  # fmt: skip
-    """One block, one [BM channels, BN positions] tile of out [batch, Cout, L_out].
+    """One block, one [BM channels, BN positions] tile of out [batch, Cout, L_out], counted from tile `first` on.
 
-    x [batch·length, pitch], length = L + 2·padding, weight [TAPS·Cout, pitch]: with two axes only, TF32 tiles reach the
-    tensor core as they are. What a tile reads of the next batch entry or tap goes into results that are not stored.
+    x [batch·length, pitch], a stretch whose position `shift` meets the first tap of the first result, weight [TAPS·Cout,
+    pitch]: with two axes only, TF32 tiles reach the tensor core as they are. What a tile reads of the next batch entry or tap
+    goes into results that are not stored.
     CHUNKS = ⌈pitch / BK⌉ is a constant: only loops of constant length are pipelined.
     """
     out_channels = out.shape[1]
@@ -72,9 +70,9 @@ def tile_kernel(
     for step in range(TAPS * CHUNKS):
         tap, chunk = step // CHUNKS, step % CHUNKS
         w = weights.load((tap * out_channels + row * BM, chunk))
-        t = windows.load((batch * length + tile * BN + tap, chunk))
+        t = windows.load((batch * length + shift + tile * BN + tap, chunk))
         acc = ct.mma(operand(w), ct.transpose(operand(t)), acc)
-    ct.store(out, (batch, row, tile), acc.astype(out.dtype).reshape((1, BM, BN)))
+    ct.store(out, (batch, row, first + tile), acc.astype(out.dtype).reshape((1, BM, BN)))
 
 
 @ct.kernel
@@ -113,7 +111,7 @@ def hinted(kernel: ct.kernel, warps: int, occupancy: int) -> ct.kernel:
 
 def run(
     input: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, groups: int, *, BM: int, BN: int, BK: int,
-    WARPS: int, OCCUPANCY: int,
+    WARPS: int, OCCUPANCY: int, STRETCH: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return out [batch, Cout, L_out] of input [batch, Cin, L] and weight [Cout, Cin / groups, taps]."""
     stream = torch.cuda.current_stream()
@@ -130,32 +128,44 @@ def run(
         ct.launch(stream, grid, gather_kernel, (*arrays, stride, padding, groups, taps, 64, 64, 32))
         return out
     pitch = ct.cdiv(in_channels, 16) * 16
-    packed = torch.empty((batch, length + 2 * padding, pitch), dtype=input.dtype, device=input.device)
     packed_weight = torch.empty((taps, out_channels, pitch), dtype=input.dtype, device=input.device)
-    grid = (taps, ct.cdiv(out_channels, 64), ct.cdiv(pitch, 64))
-    ct.launch(stream, grid, weight_kernel, (weight.permute(2, 0, 1), packed_weight, 64))
-    grid = (ct.cdiv(length, 64), ct.cdiv(pitch, 64), batch)
-    ct.launch(stream, grid, pack_kernel, (input, packed, padding, 64))
-    grid = (ct.cdiv(out_channels, BM) * ct.cdiv(out_length, BN), batch)
-    arrays = (packed.view(-1, pitch), packed_weight.view(-1, pitch), out)
-    arguments = (*arrays, length + 2 * padding, taps, ct.cdiv(pitch, BK), BM, BN, BK)
-    ct.launch(stream, grid, hinted(tile_kernel, WARPS, OCCUPANCY), arguments)
+    grid = (taps, ct.cdiv(out_channels, SIDE), ct.cdiv(pitch, SIDE))
+    ct.launch(stream, grid, weight_kernel, (weight.permute(2, 0, 1), packed_weight, SIDE))
+    tiles = ct.cdiv(out_length, BN)
+    stretch = min(STRETCH, tiles)
+    halo = ct.cdiv(max(padding, taps), SIDE)  # tiles of x on either side of those at the results' positions
+    copied = ct.cdiv(stretch * BN, SIDE) + 2 * halo
+    packed = torch.empty((batch, copied * SIDE, pitch), dtype=input.dtype, device=input.device)
+    kernel = hinted(tile_kernel, WARPS, OCCUPANCY)
+    for first in range(0, tiles, stretch):
+        grid = (copied, ct.cdiv(pitch, SIDE), batch)
+        ct.launch(stream, grid, pack_kernel, (input, packed, first * BN // SIDE - halo, SIDE))
+        grid = (ct.cdiv(out_channels, BM) * min(stretch, tiles - first), batch)
+        arrays = (packed.view(-1, pitch), packed_weight.view(-1, pitch), out)
+        numbers = (copied * SIDE, halo * SIDE - padding, first, taps, ct.cdiv(pitch, BK), BM, BN, BK)
+        ct.launch(stream, grid, kernel, (*arrays, *numbers))
     return out
 
 
-def _config(BM: int, BN: int, BK: int, warps: int, occupancy: int) -> Config:
-    return {"BM": BM, "BN": BN, "BK": BK, "WARPS": warps, "OCCUPANCY": occupancy}
+def _config(BM: int, BN: int, BK: int, warps: int, occupancy: int, stretch: int) -> Config:
+    return {"BM": BM, "BN": BN, "BK": BK, "WARPS": warps, "OCCUPANCY": occupancy, "STRETCH": stretch}
 
 
 def default(case: Case) -> Config:
     # Two blocks share a multiprocessor, and one's store overlaps the other's products: the reduction has few steps.
-    return _config(128, 128, 128 // case.dtype_size, 4, 2)
+    # A stretch is three waves of blocks in fp16 and two in fp32, whose copies take 26 and 35 MB.
+    return _config(128, 128, 128 // case.dtype_size, 4, 2, 792 if case.dtype == "fp16" else 528)
 
 
 def space(case: Case) -> list[Config]:
     depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
-    tiles = [(64, 128, 4, 2), (64, 256, 4, 2), (128, 128, 4, 1), (128, 128, 4, 2), (128, 128, 8, 1), (128, 256, 8, 1)]
-    return [_config(bm, bn, depth, warps, occupancy) for bm, bn, warps, occupancy in tiles]
+    # BM, BN, warps, occupancy, tiles of a stretch: whole waves of 132 multiprocessors, or everything at once.
+    tiles = [
+        (128, 128, 4, 2, 264), (128, 128, 4, 2, 528), (128, 128, 4, 2, 792), (128, 128, 4, 2, 1056),
+        (128, 128, 4, 2, 1 << 20), (128, 128, 8, 1, 528), (128, 256, 8, 1, 132), (128, 256, 8, 1, 264), (128, 256, 8, 1, 396),
+        (64, 256, 4, 2, 264),
+    ]  # fmt: skip
+    return [_config(bm, bn, depth, *rest) for bm, bn, *rest in tiles]
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

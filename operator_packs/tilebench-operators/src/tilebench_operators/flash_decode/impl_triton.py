@@ -12,29 +12,41 @@ from tilebench_core import Case, Config, Kernel
 
 
 @triton.jit
+def add_pairs(weight_a, sum_a, weight_b, sum_b):
+    return weight_a + weight_b, sum_a + sum_b
+
+
+@triton.jit
 def combine_kernel(
-    mid_ptr, lse_ptr, seqlen_ptr, o_ptr, heads, splits, D, block_seq, SPLITS: tl.constexpr, CHUNK: tl.constexpr
+    mid_ptr, lse_ptr, seqlen_ptr, o_ptr, splits, D, block_seq, SPLITS: tl.constexpr, CHUNK: tl.constexpr
 ):
-    """mid [B·H, splits, D], lse [B·H, splits], seqlen [B] int32, o [B·H, D]; CHUNK columns per program."""
-    head = tl.program_id(0).to(tl.int64)
-    columns = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    used = tl.minimum(tl.cdiv(tl.load(seqlen_ptr + head // heads), block_seq), splits)
+    """mid [B, H, splits, D], lse [B, H, splits], seqlen [B] int32, o [B, H, D]; CHUNK columns per program.
+
+    Neither an address nor a loop waits for the sequence's length: it arrives together with what it selects from.
+    """
+    batch, heads = tl.program_id(2), tl.num_programs(1)
+    length = tl.load(seqlen_ptr + batch)
+    head = batch.to(tl.int64) * heads + tl.program_id(1)
+    columns = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     lanes = tl.arange(0, SPLITS)
     maximum = tl.full([], float("-inf"), tl.float32)
-    total = tl.zeros([], tl.float32)
+    total = tl.zeros([CHUNK], tl.float32)  # the same in all columns
     accumulator = tl.zeros([CHUNK], tl.float32)
-    for start in range(0, used, SPLITS):
+    for start in range(0, splits, SPLITS):
         rows = start + lanes
-        # Masked by the allocation, not by `used`, so that these loads need not wait for the sequence's length.
         held = rows < splits
-        lse = tl.load(lse_ptr + head * splits + rows, mask=held, other=float("-inf"))
         mask = held[:, None] & (columns < D)
         mid = tl.load(mid_ptr + (head * splits + rows[:, None]) * D + columns, mask=mask, other=0.0)
-        lse = tl.where(rows < used, lse, float("-inf"))
+        lse = tl.load(lse_ptr + head * splits + rows, mask=held, other=float("-inf"))
+        used = rows.to(tl.int64) * block_seq < length  # that split's first token; without a division
+        lse = tl.where(used, lse, float("-inf"))
+        mid = tl.where(used[:, None], mid, 0.0)  # unused splits may hold anything, NaN too
         larger = tl.maximum(maximum, tl.max(lse, axis=0))
-        shrink, weights = tl.exp(maximum - larger), tl.exp(lse - larger)
-        total = total * shrink + tl.sum(weights, axis=0)
-        accumulator = accumulator * shrink + tl.sum(weights[:, None] * mid, axis=0)
+        shrink, weights = tl.exp(maximum - larger), tl.broadcast_to(tl.exp(lse - larger)[:, None], [SPLITS, CHUNK])
+        # Both sums in one exchange between the threads.
+        weight, product = tl.reduce((weights, weights * mid), 0, add_pairs)
+        total = total * shrink + weight
+        accumulator = accumulator * shrink + product
         maximum = larger
     tl.store(o_ptr + head * D + columns, accumulator / total, mask=columns < D)
 
@@ -46,8 +58,8 @@ def run(
     """Return o [B, H, D]; mid_o [B, H, splits, D], mid_lse [B, H, splits], b_seqlen [B] int32."""
     B, H, splits, D = mid_o.shape
     o = torch.empty([B, H, D], dtype=mid_o.dtype, device=mid_o.device)
-    combine_kernel[(B * H, triton.cdiv(D, CHUNK))](
-        mid_o, mid_lse, b_seqlen, o, H, splits, D, block_seq, SPLITS=SPLITS, CHUNK=CHUNK, num_warps=num_warps
+    combine_kernel[(triton.cdiv(D, CHUNK), H, B)](
+        mid_o, mid_lse, b_seqlen, o, splits, D, block_seq, SPLITS=SPLITS, CHUNK=CHUNK, num_warps=num_warps
     )
     return o
 

@@ -1,11 +1,13 @@
-"""Radix sort in cuTile: four passes over 8-bit digits, least significant first; three launches per pass.
+"""Radix sort in cuTile: four passes over 8-bit digits, least significant first; four launches per pass.
 
-- `count_digits` counts the digits of every tile,
+- `sort_tiles` puts the keys of every tile in order, so that equal digits become one run of neighbours,
+- `find_digits` searches the begin and the end of each digit in each tile: that counts them,
 - `scan_tiles` turns the counts of each digit into the number of equal digits in earlier tiles,
-- `scatter` orders the keys of its tile by their digit on chip, so that equal digits leave as one run of neighbours.
+- `scatter` moves the runs to their places.
 
-A tile is ordered by the sorting network of the bitonic sort, which works in registers, on words of digit and index: the
-index keeps equal digits in order. cuTile has no histogram, so the counts are atomic additions.
+cuTile has no scatter on chip and no histogram, so a tile is ordered by the sorting network of the bitonic sort, which works
+in registers. It compares whole words, keys rotated so that the digit comes first and the digits before it next: earlier
+passes have put the array in order of those, so this is the order that a stable sort by the digit gives.
 """
 
 import functools
@@ -16,23 +18,60 @@ from tilebench_core import Case, Config, Kernel
 
 from tilebench_operators.bitonic_sort.impl_cutile import ROWS, sort_rows, stacked
 
-BITS = 8
 DIGITS = 256
+SIGN = -(1 << 31)
 
 
-def digit_of(keys, shift):
-    """The digit of int32 keys at bit `shift`. Negative keys come first: the sign bit counts the other way round."""
-    return ((keys >> shift) & 255) ^ ct.where(shift == 24, 128, 0)
+def rotated(words):
+    """int32 words in the order of their bits rotated to the right by 8. The sign bit counts the other way round: it is flipped."""
+    bits = words ^ SIGN
+    return ((bits << 24) | ((bits >> 8) & 0xFFFFFF)) ^ SIGN
+
+
+def digit_of(words):
+    """The highest digit of signed words, 0 for the least one."""
+    return (words >> 24) + DIGITS // 2
 
 
 @ct.kernel
-def count_digits(keys, counts, n, shift, TILE: ct.Constant[int]):
-    """counts [tiles, 256], flat, zero before: how often each digit occurs in each tile of keys [n]."""
+def sort_tiles(x, y, n, FIRST: ct.Constant[bool], TILE_BITS: ct.Constant[int]):
+    """Sort every tile of the first n of x into y [whole tiles]. FIRST: x holds keys [n], else words [whole tiles]."""
+    C = (1 << TILE_BITS) // ROWS
+    rows = ()
+    for r in ct.static_iter(range(ROWS)):
+        if FIRST:
+            places = (ct.bid(0) * ROWS + r,)
+            row = rotated(ct.load(x, places, (C,), padding_mode=ct.PaddingMode.ZERO, allow_tma=False))
+        else:
+            row = ct.load(x, (ct.bid(0) * ROWS + r,), (C,), check_bounds=False, allow_tma=False)
+        inside = (ct.bid(0) * ROWS + r) * C + ct.arange(C, dtype=ct.int32) < n
+        rows += (ct.where(inside, row, 0x7FFFFFFF),)  # to the end
+    words = stacked(sort_rows(rows, TILE_BITS)).reshape((1 << TILE_BITS,))
+    ct.store(y, (ct.bid(0),), words, allow_tma=False)
+
+
+def count_below(words, start, size, digits, TILE_BITS: int):
+    """How many of the sorted words from `start` on, `size` of them, have a digit less than each of `digits`."""
+    count = digits * 0
+    for step in ct.static_iter(range(TILE_BITS + 1)):
+        more = count + (1 << (TILE_BITS - step))
+        word = words.load_offset(start + more - 1, mask=more <= size, padding_value=0x7FFFFFFF)
+        count = ct.where((more <= size) & (digit_of(word) < digits), more, count)
+    return count
+
+
+@ct.kernel
+def find_digits(words, counts, starts, n, TILE_BITS: ct.Constant[int]):
+    """counts and starts [tiles, 256]: how often each digit occurs in each sorted tile of n words, and its first place."""
     tile = ct.bid(0)
-    inside = tile * TILE + ct.arange(TILE, dtype=ct.int32) < n
-    digits = digit_of(ct.load(keys, (tile,), (TILE,), allow_tma=False), shift)
-    memory = counts.get_raw_memory()
-    memory.atomic_add_offset(tile * DIGITS + digits, 1, mask=inside, memory_order=ct.MemoryOrder.RELAXED)
+    start = tile << TILE_BITS
+    size = min(n - start, 1 << TILE_BITS)
+    digits = ct.arange(DIGITS, dtype=ct.int32)
+    memory = words.get_raw_memory()
+    first = count_below(memory, start, size, digits, TILE_BITS)
+    end = count_below(memory, start, size, digits + 1, TILE_BITS)
+    ct.store(starts, (tile, 0), first.reshape((1, DIGITS)), allow_tma=False)
+    ct.store(counts, (tile, 0), (end - first).reshape((1, DIGITS)), allow_tma=False)
 
 
 @ct.kernel
@@ -48,64 +87,57 @@ def scan_tiles(counts, before, totals, CHUNK: ct.Constant[int]):
 
 
 @ct.kernel
-def scatter(keys, ordered, counts, before, totals, moves, n, shift, BITS_OF_TILE: ct.Constant[int]):
-    """Write a tile of 2^BITS_OF_TILE of keys [n] to its places in ordered [n]; moves [tiles, 256] is scratch memory."""
-    TILE = 1 << BITS_OF_TILE
-    C = TILE // ROWS
+def scatter(words, moved, starts, before, totals, moves, n, LAST: ct.Constant[bool], TILE: ct.Constant[int]):
+    """Write sorted tiles of n words to their places in moved, as words of the next pass or, after the LAST one, as keys.
+
+    moves [tiles, 256] is scratch memory.
+    """
     tile = ct.bid(0)
-    # A digit's run begins, in the result, after all smaller digits and after earlier tiles; in this tile, after the
-    # smaller digits of the tile. The difference is how far the run moves.
+    # A digit's run begins, in the result, after all smaller digits and after earlier tiles. How far does it move?
     total = ct.load(totals, (0,), (DIGITS,), allow_tma=False)
-    count = ct.load(counts, (tile, 0), (1, DIGITS), allow_tma=False).reshape((DIGITS,))
+    start = ct.load(starts, (tile, 0), (1, DIGITS), allow_tma=False).reshape((DIGITS,))
     earlier = ct.load(before, (tile, 0), (1, DIGITS), allow_tma=False).reshape((DIGITS,))
-    move = ct.cumsum(total) - total + earlier - (ct.cumsum(count) - count)
+    move = ct.cumsum(total) - total + earlier - start
     ct.store(moves, (tile, 0), move.reshape((1, DIGITS)), allow_tma=False)
 
-    memory = keys.get_raw_memory()
-    words = ()
-    for r in ct.static_iter(range(ROWS)):
-        lanes = r * C + ct.arange(C, dtype=ct.int32)
-        inside = tile * TILE + lanes < n
-        key = memory.load_offset(tile * TILE + lanes, mask=inside, padding_value=0)
-        # Lanes beyond n go to the end, as a digit above all others.
-        words += ((ct.where(inside, digit_of(key, shift), DIGITS) << BITS_OF_TILE) | lanes,)
-    word = stacked(sort_rows(words, BITS_OF_TILE)).reshape((TILE,))
+    word = ct.load(words, (tile,), (TILE,), check_bounds=False, allow_tma=False)
     lanes = ct.arange(TILE, dtype=ct.int32)
     inside = tile * TILE + lanes < n
-    key = memory.load_offset(tile * TILE + (word & (TILE - 1)), mask=inside, padding_value=0)
-    digits = word >> BITS_OF_TILE
-    move = moves.get_raw_memory().load_offset(tile * DIGITS + digits, mask=inside, padding_value=0)
-    ordered.get_raw_memory().store_offset(lanes + move, key, mask=inside)
+    move = moves.get_raw_memory().load_offset(tile * DIGITS + digit_of(word), mask=inside, padding_value=0)
+    moved.get_raw_memory().store_offset(lanes + move, word if LAST else rotated(word), mask=inside)
 
 
 @functools.cache
-def hinted(warps: int) -> ct.kernel:
-    """`scatter` for blocks of `warps` warps. A hinted kernel has compiled code of its own."""
-    return scatter.replace_hints(num_worker_warps=warps)
+def hinted(kernel: ct.kernel, warps: int) -> ct.kernel:
+    """`kernel` for blocks of `warps` warps. A hinted kernel has compiled code of its own."""
+    return kernel.replace_hints(num_worker_warps=warps)
 
 
 def run(data: torch.Tensor, *, TILE_BITS: int, WARPS: int) -> torch.Tensor:
-    """Return data [n], int32, in ascending order."""
+    """Return data [n], int32, in ascending order: the first n of whole tiles."""
     stream = torch.cuda.current_stream()
     n = data.numel()
     tiles = ct.cdiv(n, 1 << TILE_BITS)
-    result, other = torch.empty_like(data), torch.empty_like(data)
-    counts = torch.zeros((32 // BITS, tiles, DIGITS), dtype=torch.int32, device=data.device)
-    before, moves = torch.empty_like(counts[0]), torch.empty_like(counts[0])
+    ordered = torch.empty(tiles << TILE_BITS, dtype=torch.int32, device=data.device)
+    result = torch.empty_like(ordered)
+    counts = torch.empty((tiles, DIGITS), dtype=torch.int32, device=data.device)
+    starts, before, moves = torch.empty_like(counts), torch.empty_like(counts), torch.empty_like(counts)
     totals = torch.empty(DIGITS, dtype=torch.int32, device=data.device)
-    source, target = data, other  # an even number of passes: the last one writes to `result`
-    for shift in range(0, 32, BITS):
-        count = counts[shift // BITS]
-        ct.launch(stream, (tiles,), count_digits, (source, count.view(-1), n, shift, 1 << TILE_BITS))
-        ct.launch(stream, (DIGITS // 4,), scan_tiles, (count, before, totals, 256))
-        arguments = (source, target, count, before, totals, moves, n, shift, TILE_BITS)
-        ct.launch(stream, (tiles,), hinted(WARPS), arguments)
-        source, target = target, result if target is other else other
-    return result
+    source = data
+    for digit in range(4):
+        ct.launch(stream, (tiles,), hinted(sort_tiles, WARPS), (source, ordered, n, digit == 0, TILE_BITS))
+        ct.launch(stream, (tiles,), find_digits, (ordered, counts, starts, n, TILE_BITS))
+        ct.launch(stream, (DIGITS // 4,), scan_tiles, (counts, before, totals, 256))
+        arguments = (ordered, result, starts, before, totals, moves, n, digit == 3, 1 << TILE_BITS)
+        ct.launch(stream, (tiles,), hinted(scatter, 8), arguments)
+        source = result
+    return result[:n]
 
 
 def default(case: Case) -> Config:
-    return {"TILE_BITS": 12 if case["n"] >= 1 << 21 else 11 if case["n"] > 1024 else 10, "WARPS": 4}
+    # With 512 words per warp a thread has one place of every row, and the network needs little shared memory.
+    bits = 12 if case["n"] >= 1 << 21 else 11 if case["n"] > 1024 else 10
+    return {"TILE_BITS": bits, "WARPS": max(4, 1 << bits >> 9)}
 
 
 def space(case: Case) -> list[Config]:

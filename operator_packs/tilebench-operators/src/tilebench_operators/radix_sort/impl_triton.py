@@ -1,11 +1,13 @@
-"""Radix sort in Triton: passes over digits of BITS bits (8 or 4), least significant first; three launches per pass.
+"""Radix sort in Triton: passes over digits of 8 or 4 bits, least significant first; four launches per pass.
 
-- `count_digits` counts the digits of every tile,
+- `sort_tiles` puts the keys of every tile in order, so that equal digits become one run of neighbours,
+- `find_digits` searches the begin and the end of each digit in each tile: that counts them,
 - `scan_tiles` turns the counts of each digit into the number of equal digits in earlier tiles,
-- `scatter` orders the keys of its tile by their digit on chip, so that equal digits leave as one run of neighbours.
+- `scatter` moves the runs to their places.
 
-A tile is ordered by the sorting network of the bitonic sort, which works in registers, on words of digit and index: the
-index keeps equal digits in order.
+Triton has no scatter in shared memory, so a tile is ordered by the sorting network of the bitonic sort, which works in
+registers. It compares whole words, keys rotated so that the digit comes first and the digits before it next: earlier
+passes have put the array in order of those, so this is the order that a stable sort by the digit gives.
 """
 
 import torch
@@ -13,32 +15,73 @@ import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel
 
-from tilebench_operators.bitonic_sort.impl_triton import sort_tile
+from tilebench_operators.bitonic_sort.impl_triton import rows_from, sort_tile
+
+SIGN = tl.constexpr(-(1 << 31))
 
 
 @triton.jit
-def digit_of(keys, shift, BITS: tl.constexpr):
-    """The digit of int32 keys at bit `shift`. Negative keys come first: the sign bit counts the other way round."""
-    return ((keys >> shift) & ((1 << BITS) - 1)) ^ tl.where(shift == 32 - BITS, 1 << (BITS - 1), 0)
+def rotated(words, LEFT: tl.constexpr):
+    """int32 words in the order of their bits rotated to the left. The sign bit counts the other way round: it is flipped."""
+    bits = (words ^ SIGN).to(tl.uint32)
+    return ((bits << LEFT) | (bits >> (32 - LEFT))).to(tl.int32) ^ SIGN
 
 
 @triton.jit
-def count_digits(keys_ptr, counts_ptr, n, shift, BITS: tl.constexpr, TILE: tl.constexpr):
-    """counts [tiles, 2^BITS]: how often each digit occurs in each tile of keys [n]."""
-    tile = tl.program_id(0)
-    offsets = tile * TILE + tl.arange(0, TILE)
-    mask = offsets < n
-    keys = tl.load(keys_ptr + offsets, mask=mask, other=0)
+def digit_of(words, BITS: tl.constexpr):
+    """The highest digit of signed words, 0 for the least one."""
+    return (words >> (32 - BITS)) + (1 << BITS - 1)
+
+
+@triton.jit
+def sort_tiles(x_ptr, y_ptr, n, FIRST: tl.constexpr, BITS: tl.constexpr, TILE_BITS: tl.constexpr):
+    """Sort every tile of x [n] into y [n]; FIRST: x holds keys, not words."""
+    C: tl.constexpr = 1 << (TILE_BITS - 5)
+    # The hint: a thread gets whole columns of 32 rows as they come.
+    columns = tl.max_contiguous(tl.arange(0, C), 1)[None, :]
+    places = (tl.program_id(0) << TILE_BITS) + tl.arange(0, 32)[:, None] * C + columns
+    inside = places < n
+    words = tl.load(x_ptr + places, mask=inside, other=0)
+    if FIRST:
+        words = rotated(words, 32 - BITS)
+    words = tl.where(inside, words, 0x7FFFFFFF)  # to the end
+    words = rows_from(sort_tile(words, TILE_BITS), 0, TILE_BITS - 5)
+    tl.store(y_ptr + places, words, mask=inside)
+
+
+@triton.jit
+def count_below(words_ptr, start, size, digits, BITS: tl.constexpr, TILE_BITS: tl.constexpr):
+    """How many of the sorted words from `start` on, `size` of them, have a digit less than each of `digits`."""
+    count = digits * 0
+    for bit in tl.static_range(TILE_BITS, -1, -1):
+        more = count + (1 << bit)
+        word = tl.load(words_ptr + start + more - 1, mask=more <= size, other=0x7FFFFFFF)
+        count = tl.where((more <= size) & (digit_of(word, BITS) < digits), more, count)
+    return count
+
+
+@triton.jit
+def find_digits(words_ptr, counts_ptr, starts_ptr, n, BITS: tl.constexpr, TILE_BITS: tl.constexpr):
+    """counts and starts [tiles, digits]: how often each digit occurs in each sorted tile of words [n], and its first place."""
     DIGITS: tl.constexpr = 1 << BITS
-    counts = tl.histogram(digit_of(keys, shift, BITS), DIGITS, mask=mask)
-    tl.store(counts_ptr + tile * DIGITS + tl.arange(0, DIGITS), counts)
+    tile = tl.program_id(0)
+    start = tile << TILE_BITS
+    size = tl.minimum(n - start, 1 << TILE_BITS)
+    digits = tl.arange(0, DIGITS)
+    starts = count_below(words_ptr, start, size, digits, BITS, TILE_BITS)
+    ends = count_below(words_ptr, start, size, digits + 1, BITS, TILE_BITS)
+    tl.store(starts_ptr + tile * DIGITS + digits, starts)
+    tl.store(counts_ptr + tile * DIGITS + digits, ends - starts)
 
 
 @triton.jit
-def scan_tiles(counts_ptr, before_ptr, totals_ptr, tiles, DIGITS: tl.constexpr, CHUNK: tl.constexpr):
-    """Four digits per program: before [tiles, DIGITS] is the exclusive sum of counts over tiles, totals [DIGITS] the sum."""
-    digits = tl.program_id(0) * 4 + tl.arange(0, 4)
-    totals = tl.zeros([4], tl.int32)
+def scan_tiles(
+    counts_ptr, before_ptr, totals_ptr, tiles, BITS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr
+):  # fmt: skip
+    """WIDTH digits per program: before [tiles, digits] is the exclusive sum of counts over tiles, totals [digits] the sum."""
+    DIGITS: tl.constexpr = 1 << BITS
+    digits = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    totals = tl.zeros([WIDTH], tl.int32)
     for start in range(0, tiles, CHUNK):
         tile = start + tl.arange(0, CHUNK)
         offsets = tile[:, None] * DIGITS + digits[None, :]
@@ -51,62 +94,53 @@ def scan_tiles(counts_ptr, before_ptr, totals_ptr, tiles, DIGITS: tl.constexpr, 
 
 @triton.jit
 def scatter(
-    keys_ptr, sorted_ptr, counts_ptr, before_ptr, totals_ptr, n, shift, BITS: tl.constexpr, TILE_BITS: tl.constexpr
-):
-    """Write a tile of 2^TILE_BITS of keys [n] to its places in sorted [n]."""
-    TILE: tl.constexpr = 1 << TILE_BITS
+    words_ptr, moved_ptr, starts_ptr, before_ptr, totals_ptr, n,
+    LAST: tl.constexpr, BITS: tl.constexpr, TILE_BITS: tl.constexpr,
+):  # fmt: skip
+    """Write the sorted tiles of words [n] to their places in moved [n], as words of the next pass or, after the LAST, as keys."""
     DIGITS: tl.constexpr = 1 << BITS
     tile = tl.program_id(0)
-    lanes = tl.arange(0, TILE)
-    mask = tile * TILE + lanes < n
-    keys = tl.load(keys_ptr + tile * TILE + lanes, mask=mask, other=0)
-    words = (tl.where(mask, digit_of(keys, shift, BITS), DIGITS) << TILE_BITS) | lanes  # lanes beyond n go to the end
-    words = sort_tile(tl.reshape(words, [32, TILE // 32]), TILE_BITS)
-    words = tl.reshape(tl.trans(words), [TILE])
-    # A digit's run begins, in the result, after all smaller digits and after earlier tiles; in this tile, after the
-    # smaller digits of the tile. The difference is how far the run moves.
+    # The hint: neighbours go to neighbouring threads, which store whole sectors.
+    lanes = tl.max_contiguous(tl.arange(0, 1 << TILE_BITS), 1)
+    places = (tile << TILE_BITS) + lanes
+    inside = places < n
+    words = tl.load(words_ptr + places, mask=inside, other=0)
+    # A digit's run begins, in the result, after all smaller digits and after earlier tiles. How far does it move?
     digits = tl.arange(0, DIGITS)
     totals = tl.load(totals_ptr + digits)
-    counts = tl.load(counts_ptr + tile * DIGITS + digits)
     before = tl.load(before_ptr + tile * DIGITS + digits)
-    moves = tl.cumsum(totals, 0) - totals + before - (tl.cumsum(counts, 0) - counts)
-    places = lanes + tl.gather(moves, tl.minimum(words >> TILE_BITS, DIGITS - 1), 0)
-    tl.store(sorted_ptr + places, tl.gather(keys, words & (TILE - 1), 0), mask=mask)
+    starts = tl.load(starts_ptr + tile * DIGITS + digits)
+    moves = tl.cumsum(totals, 0) - totals + before - starts
+    target = lanes + tl.gather(moves, digit_of(words, BITS), 0)
+    tl.store(moved_ptr + target, words if LAST else rotated(words, 32 - BITS), mask=inside)
 
 
-def run(data: torch.Tensor, *, BITS: int, TILE_BITS: int, num_warps: int) -> torch.Tensor:
+def run(data: torch.Tensor, *, BITS: int, TILE_BITS: int) -> torch.Tensor:
     """Return data [n], int32, in ascending order."""
-    n = data.numel()
+    n, digits = data.numel(), 1 << BITS
     tiles = triton.cdiv(n, 1 << TILE_BITS)
-    result, other = torch.empty_like(data), torch.empty_like(data)
-    digits = 1 << BITS
+    ordered, result = torch.empty_like(data), torch.empty_like(data)
     counts = torch.empty((tiles, digits), dtype=torch.int32, device=data.device)
-    before = torch.empty_like(counts)
+    starts, before = torch.empty_like(counts), torch.empty_like(counts)
     totals = torch.empty(digits, dtype=torch.int32, device=data.device)
-    source, target = data, other  # an even number of passes: the last one writes to `result`
-    for shift in range(0, 32, BITS):
-        count_digits[(tiles,)](source, counts, n, shift, BITS=BITS, TILE=1 << TILE_BITS, num_warps=4)
-        scan_tiles[(digits // 4,)](counts, before, totals, tiles, DIGITS=digits, CHUNK=1024, num_warps=8)
-        scatter[(tiles,)](
-            source, target, counts, before, totals, n, shift, BITS=BITS, TILE_BITS=TILE_BITS, num_warps=num_warps
-        )
-        source, target = target, result if target is other else other
+    common = {"BITS": BITS, "TILE_BITS": TILE_BITS}
+    source, last = data, 32 // BITS - 1
+    for digit in range(last + 1):
+        warps = max(1, 1 << TILE_BITS >> 10)
+        sort_tiles[(tiles,)](source, ordered, n, FIRST=digit == 0, **common, num_warps=warps, maxnreg=64)
+        find_digits[(tiles,)](ordered, counts, starts, n, **common, num_warps=max(1, digits // 32))
+        scan_tiles[(digits // 4,)](counts, before, totals, tiles, BITS=BITS, WIDTH=4, CHUNK=1024, num_warps=8)
+        scatter[(tiles,)](ordered, result, starts, before, totals, n, LAST=digit == last, **common, num_warps=8)
+        source = result
     return result
 
 
 def default(case: Case) -> Config:
-    # A thread holds 32 keys of the tile: the network's exchanges stay inside it.
-    bits = 12 if case["n"] >= 1 << 21 else 11 if case["n"] > 1024 else 10
-    return {"BITS": 8, "TILE_BITS": bits, "num_warps": max(1, 1 << bits >> 10)}
+    return {"BITS": 8, "TILE_BITS": 12 if case["n"] >= 1 << 21 else 11 if case["n"] > 1024 else 10}
 
 
 def space(case: Case) -> list[Config]:
-    return [
-        {"BITS": digit, "TILE_BITS": bits, "num_warps": max(1, (1 << bits) // (32 * keys))}
-        for digit in (8, 4)
-        for bits in (11, 12, 13)
-        for keys in (16, 32, 64)
-    ]
+    return [{"BITS": bits, "TILE_BITS": tile} for bits in (8, 4) for tile in (11, 12, 13)]
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

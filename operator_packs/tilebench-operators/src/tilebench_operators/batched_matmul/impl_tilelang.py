@@ -1,15 +1,22 @@
 """Batched matrix multiplication in TileLang: one block, one output tile of one batch entry; TMA loads and stores.
 
-The matrices are small (32 to 640), so the tile size decides whether all multiprocessors have work, and a tile that just
-covers an extent wastes least. Tiles of 64 rows and more are multiplied by WGMMA, which wants TF32 operands with k
-innermost: from 128 on a first launch writes b's transpose, inside the call. Below it, and for smaller tiles, T.gemm
-falls back to the instructions of Ampere, which at these sizes cost less than another pass over b.
+The operands travel from the L2 cache to the multiprocessors once per tile that needs them, and at these sizes that road
+(about 7 TB/s) is what limits: a large tile travels least. But the tiles come in rounds, one or two to a multiprocessor,
+and a round that is hardly filled costs as much as a full one. `default` weighs the two; non-powers of two (160, 192, 224)
+leave least outside the matrix. Each warp group has whole rows of the tile, so that it reads only its own part of a.
+
+WGMMA wants operands of TF32 with k innermost in shared memory, which b [K, N] has not. But its left operand may come from
+registers, in any order: for fp32, c's transpose is computed, bᵀ·aᵀ, and b's tile turns on its way from shared memory to
+the registers. Alternatively (TRANSPOSE_B) a first launch writes b's transpose, inside the call.
 """
+
+import math
 
 import tilelang
 import tilelang.language as T
 import torch
 from tilebench_core import Case, Config, Device, Kernel
+from tilelang.layout import make_swizzled_layout
 
 from tilebench_operators._tilelang_matmul import (
     LOADER_REGISTERS,
@@ -29,6 +36,7 @@ def bmm_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, per_sm: int, stage
     BATCH, M, N, K = T.dynamic("BATCH"), T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
     operand = OPERAND.get(dtype, dtype)
     registers = worker_registers(threads, per_sm)
+    policy = T.GemmWarpPolicy.FullRow if threads > 128 else T.GemmWarpPolicy.Square
 
     @T.prim_func
     def bmm(
@@ -51,12 +59,64 @@ def bmm_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, per_sm: int, stage
                     T.copy(b[entry, bn * BN, step * BK], b_tile)
                 else:
                     T.copy(b[entry, step * BK, bn * BN], b_tile)
-                T.gemm(a_tile, b_tile, total, transpose_B=turned)
+                T.gemm(a_tile, b_tile, total, transpose_B=turned, policy=policy)
             # Through shared memory, so that the tile leaves by TMA, which drops what lies outside.
             T.copy(total, c_tile)
             T.copy(c_tile, c[entry, bm * BM, bn * BN])
 
     return bmm
+
+
+@tilelang.jit
+def turned_kernel(BM: int, BN: int, BK: int, per_sm: int, stages: int, threads: int):
+    """The same for fp32, computed as cᵀ = bᵀ·aᵀ; a [BATCH, M, K], b [BATCH, K, N], c [BATCH, M, N].
+
+    A tile has 64 columns for each warp group or, in two products, twice as many: TileLang 0.1.15 places the rows of a
+    left operand in registers otherwise than those of the result if a warp group has more than 64 of one product.
+    """
+    ROWS = threads // 2  # of one product
+    TWICE = BN == 2 * ROWS
+    BATCH, M, N, K = T.dynamic("BATCH"), T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
+    registers = worker_registers(threads, per_sm)
+
+    @T.prim_func
+    def bmm_turned(
+        a: T.Tensor((BATCH, M, K), T.tfloat32),
+        b: T.Tensor((BATCH, K, N), T.tfloat32),
+        c: T.Tensor((BATCH, M, N), T.float32),
+    ):
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), BATCH, threads=threads) as (bn, bm, entry):
+            T.annotate_min_blocks_per_sm(per_sm)
+            T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
+            T.annotate_consumer_reg_alloc(registers)
+            a_tile = T.alloc_shared((BM, BK), T.tfloat32)
+            b_tile = T.alloc_shared((BK, BN), T.tfloat32)
+            c_tile = T.alloc_shared((BM, BN), T.float32)
+            # The threads of a warp read and write several rows of a column: swizzled, these lie in different banks.
+            T.annotate_layout({b_tile: make_swizzled_layout(b_tile), c_tile: make_swizzled_layout(c_tile)})
+            left = T.alloc_fragment((ROWS, BK), T.tfloat32)
+            total = T.alloc_fragment((ROWS, BM), T.float32)
+            T.clear(total)
+            if TWICE:
+                second = T.alloc_fragment((ROWS, BM), T.float32)
+                T.clear(second)
+            for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
+                T.copy(a[entry, bm * BM, step * BK], a_tile)
+                T.copy(b[entry, step * BK, bn * BN], b_tile)
+                for n, k in T.Parallel(ROWS, BK):
+                    left[n, k] = b_tile[k, n]
+                T.gemm(left, a_tile, total, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                if TWICE:
+                    for n, k in T.Parallel(ROWS, BK):
+                        left[n, k] = b_tile[k, ROWS + n]
+                    T.gemm(left, a_tile, second, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+            for n, m in T.Parallel(ROWS, BM):
+                c_tile[m, n] = total[n, m]
+                if TWICE:
+                    c_tile[m, ROWS + n] = second[n, m]
+            T.copy(c_tile, c[entry, bm * BM, bn * BN])
+
+    return bmm_turned
 
 
 def run(
@@ -74,7 +134,10 @@ def run(
         transposed = torch.empty((BATCH, N, K), dtype=b.dtype, device=b.device)
         transpose_kernel(b.dtype, 64, 256)(b_view, transposed)
         b_view = transposed
-    bmm_kernel(a.dtype, BM, BN, BK, PER_SM, stages, threads, TRANSPOSE_B)(a_view, b_view, c_view)
+    if size == 4 and not TRANSPOSE_B and BN >= 64:
+        turned_kernel(BM, BN, BK, PER_SM, stages, threads)(a_view, b_view, c_view)
+    else:
+        bmm_kernel(a.dtype, BM, BN, BK, PER_SM, stages, threads, TRANSPOSE_B)(a_view, b_view, c_view)
     return c
 
 
@@ -84,27 +147,57 @@ def _config(BM: int, BN: int, BK: int, per_sm: int, stages: int, threads: int, t
     }  # fmt: skip
 
 
+TILES = [  # BM, BN, threads, per_sm, stages
+    (64, 64, 128, 2, 4), (64, 160, 128, 2, 3), (64, 192, 128, 2, 3), (128, 128, 256, 1, 4), (128, 160, 128, 2, 3),
+    (192, 160, 384, 1, 4), (192, 192, 384, 1, 4), (128, 224, 256, 1, 4), (128, 256, 256, 1, 4), (256, 160, 256, 1, 4),
+]  # fmt: skip
+
+
+def tiles(case: Case) -> list[tuple[int, int, int, int, int]]:
+    """TILES; of fp32, which is computed transposed, the warp groups divide the columns."""
+    return [(bn, bm, *rest) for bm, bn, *rest in TILES] if case.dtype == "fp32" else TILES
+
+
+def estimate_us(case: Case, tile: tuple[int, int, int, int, int]) -> float:
+    """Time on an H200 beyond what all tiles have in common: rounds of resident tiles, and the way from the L2 cache."""
+    BM, BN, _, per_sm, _ = tile
+    m = case["M"]
+    n, k = case.params.get("N", m), case.params.get("K", m)
+    m_tiles, n_tiles = math.ceil(m / BM), math.ceil(n / BN)
+    per_sm = min(per_sm, math.ceil(case["BATCH"] * m_tiles * n_tiles / 132))
+    rounds = math.ceil(case["BATCH"] * m_tiles * n_tiles / (132 * per_sm))
+    slowness = case.dtype_size / 2  # fp32 moves and multiplies at half the speed
+    multiply_us = slowness * per_sm * BM * BN * k / 3.5e6
+    travel_us = slowness * case["BATCH"] * k * (m * n_tiles + n * m_tiles) / 6e6
+    pause_us = 1.5  # between rounds
+    start_us = (BM + BN) / 400  # to fill the first stages
+    return start_us + rounds * multiply_us + (rounds - 1) * pause_us + travel_us
+
+
 def default(case: Case) -> Config:
-    size, depth = case["M"], 128 // case.dtype_size
-    if size <= 32:
+    depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
+    if case["M"] <= 32:
         return _config(32, 32, 32, 4, 2, 128)
-    transpose = case.dtype == "fp32" and size >= 128
-    if size <= 64 or size % 128 == 32:  # 128-wide tiles would waste up to half of their work
-        return _config(64, 64, depth, 2, 4, 128, transpose)
-    return _config(128, 128, depth, 2, 3, 128, transpose)  # 96 KB
+    BM, BN, threads, per_sm, stages = min(tiles(case), key=lambda tile: estimate_us(case, tile))
+    return _config(BM, BN, depth, per_sm, stages, threads)
 
 
 def space(case: Case) -> list[Config]:
-    depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
-    shapes = [
-        (64, 64, 128, 2), (64, 128, 128, 2), (128, 64, 128, 2), (128, 128, 128, 2), (128, 128, 256, 1), (128, 256, 256, 1)
-    ]  # fmt: skip
+    depth = 128 // case.dtype_size
     small = [default(case)] if case["M"] <= 32 else []
+    more = [(128, 64, 128, 2, 3), (128, 128, 128, 2, 3)]
+    if case.dtype != "fp32":
+        more += [(64, 128, 128, 2, 3), (128, 192, 256, 1, 4), (256, 128, 256, 1, 4)]
+        return small + [
+            _config(bm, bn, depth, per_sm, deep, threads)
+            for bm, bn, threads, per_sm, stages in TILES + more
+            for deep in (2, stages)
+        ]
     return small + [
         _config(bm, bn, depth, per_sm, stages, threads, transpose)
-        for bm, bn, threads, per_sm in shapes
-        for stages in (2, 3, 4)
-        for transpose in ((False, True) if case.dtype == "fp32" else (False,))
+        for bm, bn, threads, per_sm, stages in tiles(case) + more
+        for transpose in (False, True)
+        if (bm % (threads // 2) == 0 if transpose else bn in (threads // 2, threads))  # 64 for each warp group
     ]
 
 

@@ -1,15 +1,21 @@
-"""Batched matrix multiplication in Triton: one program, one output tile of one batch entry; TMA loads and stores.
+"""Batched matrix multiplication in Triton: a program computes output tiles of a batch entry; TMA loads and stores.
 
-The matrices are small (32 to 640), so the tile size decides whether all multiprocessors have work, and a tile that just
-covers an extent wastes least. TF32 tensor cores want k innermost in shared memory, which b [K, N] has not. From 128 on a
-first launch writes b's transpose, inside the call, which costs less than shuffling every tile on its way; below it, the
-product is formed transposed, since a left operand may come from registers, in any order.
+The operands travel from the L2 cache to the multiprocessors once per tile that needs them, and at these sizes that road
+(about 7 TB/s) is what limits: a large tile travels least. But the tiles come in rounds, and a round that is hardly filled
+costs as much as a full one. `default` weighs the two. The widest tiles fill a multiprocessor alone: there, programs stay
+and walk over tiles, so that the next tile's loads start during this tile's epilogue.
+
+TF32 tensor cores want k innermost in shared memory, which b [K, N] has not. From 128 on a first launch writes b's
+transpose, inside the call, which costs less than shuffling every tile on its way; below it, the product is formed
+transposed, since a left operand may come from registers, in any order.
 """
+
+import math
 
 import torch
 import triton
 import triton.language as tl
-from tilebench_core import Case, Config, Kernel
+from tilebench_core import Case, Config, Kernel, multiprocessors
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
@@ -35,30 +41,60 @@ def transpose_kernel(b_ptr, t_ptr, K, N, TILE: tl.constexpr):
 
 
 @triton.jit
-def bmm_kernel(
-    a_desc, b_desc, c_desc, M, N, K,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr,
-):  # fmt: skip
-    """c[e] = a[e]·b[e]; a [BATCH, M, K], c [BATCH, M, N], b [BATCH, K, N] or, if TRANSPOSED, [BATCH, N, K].
+def halves(tile):
+    """The left and the right half of a tile's columns."""
+    return tl.split(tl.permute(tl.reshape(tile, [tile.shape[0], 2, tile.shape[1] // 2]), [0, 2, 1]))
 
-    Loads beyond an edge give zeros, stores are dropped, within each matrix. Tiles of one matrix are neighbours in time.
-    """
+
+@triton.jit
+def store_tile(c_desc, entry, m, n, tile, PARTS: tl.constexpr):
+    """Store a tile in 1, 2 or 4 parts: the staging buffer shrinks, which makes room for more stages of operands."""
+    if PARTS == 1:
+        c_desc.store([entry, m, n], tile.to(c_desc.dtype).reshape(1, tile.shape[0], tile.shape[1]))
+    else:
+        left, right = halves(tile)
+        store_tile(c_desc, entry, m, n, left, PARTS // 2)
+        store_tile(c_desc, entry, m, n + left.shape[1], right, PARTS // 2)
+
+
+@triton.jit
+def bmm_tile(
+    tile, a_desc, b_desc, c_desc, M, N, K,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """One tile of c. Loads beyond an edge give zeros, stores are dropped, within each matrix."""
     m_tiles, n_tiles = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    entry = tl.program_id(0) // (m_tiles * n_tiles)
-    m = tl.program_id(0) // n_tiles % m_tiles * BM
-    n = tl.program_id(0) % n_tiles * BN
+    entry = tile // (m_tiles * n_tiles)
+    m = tile // n_tiles % m_tiles * BM
+    n = tile % n_tiles * BN
     turned: tl.constexpr = a_desc.dtype == tl.float32 and not TRANSPOSED
     accumulator = tl.zeros([BN, BM] if turned else [BM, BN], tl.float32)
-    for k in range(0, K, BK):
+    for step in range(tl.cdiv(K, BK)):
+        k = step * BK
         a = a_desc.load([entry, m, k]).reshape(BM, BK)
         if TRANSPOSED:
             accumulator = multiply(a, b_desc.load([entry, n, k]).reshape(BN, BK).T, accumulator)
         else:
             b = b_desc.load([entry, k, n]).reshape(BK, BN)
             accumulator = multiply(b.T, a.T, accumulator) if turned else multiply(a, b, accumulator)
-    if turned:
-        accumulator = accumulator.T
-    c_desc.store([entry, m, n], accumulator.to(c_desc.dtype).reshape(1, BM, BN))
+    store_tile(c_desc, entry, m, n, accumulator.T if turned else accumulator, PARTS)
+
+
+@triton.jit
+def bmm_kernel(
+    a_desc, b_desc, c_desc, tiles, M, N, K,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr, PARTS: tl.constexpr,
+    STAY: tl.constexpr,
+):  # fmt: skip
+    """c[e] = a[e]·b[e]; a [BATCH, M, K], c [BATCH, M, N], b [BATCH, K, N] or, if TRANSPOSED, [BATCH, N, K].
+
+    A program computes one tile or, to STAY, every so many. Tiles of one matrix are neighbours in time.
+    """
+    if STAY:  # flattened, the loop over tiles and the one over k become one
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+            bmm_tile(tile, a_desc, b_desc, c_desc, M, N, K, BM, BN, BK, TRANSPOSED, PARTS)
+    else:
+        bmm_tile(tl.program_id(0), a_desc, b_desc, c_desc, M, N, K, BM, BN, BK, TRANSPOSED, PARTS)
 
 
 @triton.jit
@@ -81,15 +117,19 @@ def pointer_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.conste
 
 def run(
     a: torch.Tensor, b: torch.Tensor, BATCH: int, M: int, N: int, K: int, *, BM: int, BN: int, BK: int,
-    TRANSPOSE_B: bool, num_warps: int, num_stages: int,
+    TRANSPOSE_B: bool, STAY: bool, num_warps: int, num_stages: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Return c [BATCH·M·N] of a [BATCH·M·K] and b [BATCH·K·N], in their dtype."""
+    """Return c [BATCH·M·N] of a [BATCH·M·K] and b [BATCH·K·N], in their dtype.
+
+    To STAY, one program for each multiprocessor walks over tiles; otherwise there is one program per tile.
+    """
     c = torch.empty(BATCH * M * N, dtype=a.dtype, device=a.device)
     size = a.element_size()
-    grid = (BATCH * triton.cdiv(M, BM) * triton.cdiv(N, BN),)
-    tile = {"BM": BM, "BN": BN, "BK": BK, "num_warps": num_warps, "num_stages": num_stages}
+    tiles = BATCH * triton.cdiv(M, BM) * triton.cdiv(N, BN)
+    options = {"num_warps": num_warps, "num_stages": num_stages}
     if K * size % 16 or N * size % 16:
-        pointer_kernel[grid](a, b, c, M, N, K, **tile)
+        tiles = BATCH * triton.cdiv(M, 64) * triton.cdiv(N, 64)
+        pointer_kernel[(tiles,)](a, b, c, M, N, K, BM=64, BN=64, BK=32, num_warps=4, num_stages=3)
         return c
     if TRANSPOSE_B:
         transposed = torch.empty((BATCH, N, K), dtype=b.dtype, device=b.device)
@@ -97,41 +137,69 @@ def run(
         b_desc = TensorDescriptor.from_tensor(transposed, [1, BN, BK])
     else:
         b_desc = TensorDescriptor.from_tensor(b.view(BATCH, K, N), [1, BK, BN])
-    bmm_kernel[grid](
+    parts = max(1, BM * BN * size // 32768) if STAY else 1  # of 32 KB; a program that ends has room for the whole
+    bmm_kernel[(min(tiles, multiprocessors(a.device)) if STAY else tiles,)](
         TensorDescriptor.from_tensor(a.view(BATCH, M, K), [1, BM, BK]),
         b_desc,
-        TensorDescriptor.from_tensor(c.view(BATCH, M, N), [1, BM, BN]),
-        M, N, K, TRANSPOSED=TRANSPOSE_B, **tile,
+        TensorDescriptor.from_tensor(c.view(BATCH, M, N), [1, BM, BN // parts]),
+        tiles, M, N, K, BM=BM, BN=BN, BK=BK, TRANSPOSED=TRANSPOSE_B, PARTS=parts, STAY=STAY, **options,
     )  # fmt: skip
     return c
 
 
-def _config(BM: int, BN: int, BK: int, warps: int, stages: int, transpose: bool = False) -> Config:
-    return {"BM": BM, "BN": BN, "BK": BK, "TRANSPOSE_B": transpose, "num_warps": warps, "num_stages": stages}
+def _config(BM: int, BN: int, BK: int, warps: int, stages: int, stay: bool = False, transpose: bool = False) -> Config:
+    return {
+        "BM": BM, "BN": BN, "BK": BK, "TRANSPOSE_B": transpose, "STAY": stay, "num_warps": warps, "num_stages": stages
+    }  # fmt: skip
+
+
+TILES = [  # BM, BN, warps, stages, programs on a multiprocessor: one stays, several come and go
+    (64, 64, 4, 4, 3), (64, 128, 4, 3, 3), (128, 128, 8, 3, 2), (128, 128, 4, 2, 3), (128, 256, 8, 4, 1),
+]  # fmt: skip
+
+
+def estimate_us(case: Case, tile: tuple[int, int, int, int, int]) -> float:
+    """Time on an H200 beyond what all tiles have in common: rounds of resident tiles, and the way from the L2 cache."""
+    BM, BN, _, _, per_sm = tile
+    m = case["M"]
+    n, k = case.params.get("N", m), case.params.get("K", m)
+    m_tiles, n_tiles = math.ceil(m / BM), math.ceil(n / BN)
+    per_sm = min(per_sm, math.ceil(case["BATCH"] * m_tiles * n_tiles / 132))
+    rounds = math.ceil(case["BATCH"] * m_tiles * n_tiles / (132 * per_sm))
+    slowness = case.dtype_size / 2  # fp32 moves and multiplies at half the speed
+    multiply_us = slowness * per_sm * BM * BN * k / 3.5e6
+    travel_us = slowness * case["BATCH"] * k * (m * n_tiles + n * m_tiles) / 6e6
+    pause_us = 0.5 if (BM, BN) == (128, 256) else 1.5  # between rounds: shorter where programs stay
+    start_us = (BM + BN) / 400  # to fill the first stages
+    return start_us + rounds * multiply_us + (rounds - 1) * pause_us + travel_us
 
 
 def default(case: Case) -> Config:
-    size, depth = case["M"], 128 // case.dtype_size
-    if size <= 32:
+    depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
+    if case["M"] <= 32:
         return _config(32, 32, 32, 2, 2)
-    transpose = case.dtype == "fp32" and size >= 128
-    if size <= 64 or size % 128 == 32:  # 128-wide tiles would waste up to half of their work
-        return _config(64, 64, depth, 4, 4, transpose)
-    return _config(128, 128, depth, 8, 3, transpose)  # 96 KB: two programs per multiprocessor
+    transpose = case.dtype == "fp32" and case["M"] >= 128
+    if case.dtype == "fp32" and not transpose:
+        return _config(64, 64, depth, 4, 4)
+    BM, BN, warps, stages, per_sm = min(TILES, key=lambda tile: estimate_us(case, tile))
+    return _config(BM, BN, depth, warps, stages, per_sm == 1, transpose)
 
 
 def space(case: Case) -> list[Config]:
-    depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
-    shapes = [
-        (32, 32, 2), (32, 64, 2), (64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 128, 4), (128, 128, 8), (128, 256, 8),
-    ]  # fmt: skip
-    return [
-        _config(bm, bn, depth, warps, stages, transpose)
-        for bm, bn, warps in shapes
-        for stages in ((2, 3) if case.dtype == "fp32" else (2, 3, 4))
-        for transpose in ((False, True) if case.dtype == "fp32" else (False,))
-        if (bm + bn) * 128 * stages + bm * bn * case.dtype_size <= 220_000
-    ]
+    depth = 128 // case.dtype_size
+    fp32 = case.dtype == "fp32"
+    come = [(32, 32, 2, 2), (32, 32, 2, 3), (32, 64, 2, 2), (32, 64, 2, 3)]
+    come += [(64, 64, 4, 2), (64, 64, 4, 3), (64, 64, 4, 4)]
+    come += [(bm, bn, 4, stages) for bm, bn in ((64, 128), (128, 64), (128, 128)) for stages in (2, 3)]
+    come += [(128, 128, 8, 2), (128, 128, 8, 3)]
+    stay = [(bm, bn, 8, stages) for bm, bn in ((128, 256), (256, 128)) for stages in (3, 4)]
+    small = [default(case)] if case["M"] <= 32 and not fp32 else []
+    return (
+        small
+        + [_config(bm, bn, depth, warps, stages) for bm, bn, warps, stages in come]
+        + [_config(bm, bn, depth, warps, stages, False, True) for bm, bn, warps, stages in come if fp32 and bm > 32]
+        + [_config(bm, bn, depth, warps, stages, True, fp32) for bm, bn, warps, stages in stay]
+    )
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

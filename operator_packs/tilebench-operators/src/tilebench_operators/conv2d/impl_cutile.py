@@ -38,25 +38,20 @@ def weight_kernel(weight, packed, TILE: ct.Constant[int]):
 def pack_kernel(x, packed, padding, batches, TILE: ct.Constant[int], CHANNELS: ct.Constant[int]):
     """packed [batch, H + 2·padding, W + 2·padding, pitch] of x [batch, Cin, H, W]: channels last, zeros around.
 
-    A block copies TILE pixels of one row and CHANNELS channels.
+    A block copies TILE pixels of one row and CHANNELS channels. The shift by the padding is the gather's, so that the stores
+    are aligned.
     """
     tile, channel, row, batch = ct.bid(0), ct.bid(1), ct.bid(2) // batches, ct.bid(2) % batches
-    # Steps of one pixel: the tile may start anywhere.
-    tiles = packed.tiled_view((1, 1, TILE, CHANNELS), traversal_steps=(1, 1, 1, CHANNELS))
-    index = (batch, row, tile * TILE + padding, channel)
+    index = (batch, row, tile, channel)
     if (row >= padding) & (row < x.shape[2] + padding):
-        t = ct.load(x, (batch, channel, row - padding, tile), (1, CHANNELS, 1, TILE), padding_mode=ZERO)
-        tiles.store(index, rounded(t).permute((0, 2, 3, 1)))
+        # Pixels on the first axis: along it cuTile gives neighbours in a gather to neighbouring threads.
+        columns = tile * TILE + ct.arange(TILE, dtype=ct.int32)[:, None] - padding
+        channels = channel * CHANNELS + ct.arange(CHANNELS, dtype=ct.int32)[None, :]
+        held = (columns >= 0) & (columns < x.shape[3]) & (channels < x.shape[1])
+        t = ct.gather(x, (batch, channels, row - padding, columns), mask=held, padding_value=0, check_bounds=False)
+        ct.store(packed, index, rounded(t).reshape((1, 1, TILE, CHANNELS)))
     else:
-        tiles.store(index, ct.zeros((1, 1, TILE, CHANNELS), packed.dtype))
-    zeros = ct.zeros((1, 1, 1, CHANNELS), packed.dtype)
-    edge = packed.tiled_view((1, 1, 1, CHANNELS))
-    if tile == 0:
-        for i in range(padding):
-            edge.store((batch, row, i, channel), zeros)
-    if tile == ct.num_blocks(0) - 1:
-        for i in range(padding):
-            edge.store((batch, row, packed.shape[2] - 1 - i, channel), zeros)
+        ct.store(packed, index, ct.zeros((1, 1, TILE, CHANNELS), packed.dtype))
 
 
 @ct.kernel
@@ -106,11 +101,12 @@ def flat_kernel(
         w = weights.load((tap * out_channels + row * BM, chunk))
         t = windows.load((start + tap // SIZE * width + tap % SIZE, chunk))
         acc = ct.mma(operand(w), ct.transpose(operand(t)), acc)
-    channels = row * BM + ct.arange(BM, dtype=ct.int32)[:, None]
-    pixels = tile * BN + ct.arange(BN, dtype=ct.int32)[None, :]
+    # Pixels on the first axis: that is the one along which cuTile gives neighbours in a scatter to neighbouring threads.
+    channels = row * BM + ct.arange(BM, dtype=ct.int32)[None, :]
+    pixels = tile * BN + ct.arange(BN, dtype=ct.int32)[:, None]
     out_pixels = pixels // width * out_width + pixels % width
     held = (channels < out_channels) & (pixels % width < out_width) & (out_pixels < out.shape[2])
-    ct.scatter(out, (batch, channels, out_pixels), acc.astype(out.dtype), mask=held, check_bounds=False)
+    ct.scatter(out, (batch, channels, out_pixels), ct.transpose(acc).astype(out.dtype), mask=held, check_bounds=False)
 
 
 @ct.kernel
@@ -173,7 +169,7 @@ def run(
     packed_weight = torch.empty((size * size, out_channels, pitch), dtype=input.dtype, device=input.device)
     grid = (size * size, ct.cdiv(out_channels, 64), ct.cdiv(pitch, 64))
     ct.launch(stream, grid, weight_kernel, (weight.permute(2, 0, 1), packed_weight, 64))
-    grid = (ct.cdiv(width, 64), ct.cdiv(pitch, 64), padded_height * batch)
+    grid = (ct.cdiv(padded_width, 64), ct.cdiv(pitch, 64), padded_height * batch)
     ct.launch(stream, grid, pack_kernel, (input, packed, padding, batch, 64, 64))
     chunks, channel_tiles = ct.cdiv(pitch, BK), ct.cdiv(out_channels, BM)
     if input.dtype == torch.float32:

@@ -38,29 +38,24 @@ def weight_kernel(weight, packed, TILE: ct.Constant[int]):
 def pack_kernel(x, packed, padding, batches, TILE: ct.Constant[int], CHANNELS: ct.Constant[int]):
     """packed [batch, D + 2·padding, H + 2·padding, W + 2·padding, pitch] of x [batch, Cin, D, H, W]: channels last.
 
-    A block copies TILE voxels of one row and CHANNELS channels; beyond the volume it writes zeros.
+    A block copies TILE voxels of one row and CHANNELS channels; beyond the volume it writes zeros. The shift by the padding
+    is the gather's, so that the stores are aligned.
     """
     tile, channel, batch = ct.bid(0), ct.bid(1), ct.bid(2) % batches
     row, plane = ct.bid(2) // batches % packed.shape[2], ct.bid(2) // batches // packed.shape[2]
-    # Steps of one voxel: the tile may start anywhere.
-    tiles = packed.tiled_view((1, 1, 1, TILE, CHANNELS), traversal_steps=(1, 1, 1, 1, CHANNELS))
-    index = (batch, plane, row, tile * TILE + padding, channel)
+    index = (batch, plane, row, tile, channel)
     source_row, source_plane = row - padding, plane - padding
     inside = (source_row >= 0) & (source_row < x.shape[3]) & (source_plane >= 0) & (source_plane < x.shape[2])
     if inside:
-        source = (batch, channel, source_plane, source_row, tile)
-        t = ct.load(x, source, (1, CHANNELS, 1, 1, TILE), padding_mode=ZERO)
-        tiles.store(index, rounded(t).permute((0, 2, 3, 4, 1)))
+        # Voxels on the first axis: along it cuTile gives neighbours in a gather to neighbouring threads.
+        columns = tile * TILE + ct.arange(TILE, dtype=ct.int32)[:, None] - padding
+        channels = channel * CHANNELS + ct.arange(CHANNELS, dtype=ct.int32)[None, :]
+        held = (columns >= 0) & (columns < x.shape[4]) & (channels < x.shape[1])
+        source = (batch, channels, source_plane, source_row, columns)
+        t = ct.gather(x, source, mask=held, padding_value=0, check_bounds=False)
+        ct.store(packed, index, rounded(t).reshape((1, 1, 1, TILE, CHANNELS)))
     else:
-        tiles.store(index, ct.zeros((1, 1, 1, TILE, CHANNELS), packed.dtype))
-    zeros = ct.zeros((1, 1, 1, 1, CHANNELS), packed.dtype)
-    edge = packed.tiled_view((1, 1, 1, 1, CHANNELS))
-    if tile == 0:
-        for i in range(padding):
-            edge.store((batch, plane, row, i, channel), zeros)
-    if tile == ct.num_blocks(0) - 1:
-        for i in range(padding):
-            edge.store((batch, plane, row, packed.shape[3] - 1 - i, channel), zeros)
+        ct.store(packed, index, ct.zeros((1, 1, 1, TILE, CHANNELS), packed.dtype))
 
 
 @ct.kernel
@@ -112,11 +107,14 @@ def flat_kernel(
         shift = (tap // (SIZE * SIZE) * height + tap // SIZE % SIZE) * width + tap % SIZE
         t = windows.load((start + shift, chunk))
         acc = ct.mma(operand(w), ct.transpose(operand(t)), acc)
-    channels = row * BM + ct.arange(BM, dtype=ct.int32)[:, None]
-    pixels = tile * BN + ct.arange(BN, dtype=ct.int32)[None, :]
+    # Voxels on the first axis: that is the one along which cuTile gives neighbours in a scatter to neighbouring threads.
+    channels = row * BM + ct.arange(BM, dtype=ct.int32)[None, :]
+    pixels = tile * BN + ct.arange(BN, dtype=ct.int32)[:, None]
     out_pixels = pixels // width * out_width + pixels % width
     held = (channels < out_channels) & (pixels % width < out_width) & (out_pixels < out.shape[3])
-    ct.scatter(out, (batch, channels, plane, out_pixels), acc.astype(out.dtype), mask=held, check_bounds=False)
+    ct.scatter(
+        out, (batch, channels, plane, out_pixels), ct.transpose(acc).astype(out.dtype), mask=held, check_bounds=False
+    )
 
 
 @ct.kernel
@@ -185,7 +183,7 @@ def run(
     packed_weight = torch.empty((taps, out_channels, pitch), dtype=input.dtype, device=input.device)
     grid = (taps, ct.cdiv(out_channels, 64), ct.cdiv(pitch, 64))
     ct.launch(stream, grid, weight_kernel, (weight.permute(2, 0, 1), packed_weight, 64))
-    grid = (ct.cdiv(width, 64), ct.cdiv(pitch, 64), padded[0] * padded[1] * batch)
+    grid = (ct.cdiv(padded[2], 64), ct.cdiv(pitch, 64), padded[0] * padded[1] * batch)
     ct.launch(stream, grid, pack_kernel, (input, packed, padding, batch, 64, 64))
     chunks, channel_tiles = ct.cdiv(pitch, BK), ct.cdiv(out_channels, BM)
     if input.dtype == torch.float32:

@@ -1,6 +1,7 @@
 """Cross entropy in TileLang: a block takes several rows; the logits are read once, and kept on chip where they fit.
 
-The target's logit is picked from the tile on chip: a load of its own would wait for the target's first.
+The target's logit is loaded by itself: searching for it in the tile would cost as many instructions as adding the tile up,
+and its two loads in a row, the second of what is on its way anyhow, are as fast as the row's load and maximum.
 """
 
 import tilelang
@@ -29,9 +30,9 @@ def rows_kernel(dtype: torch.dtype, ROWS: int, BLOCK: int, VEC: int, threads: in
         with T.Kernel(T.ceildiv(B, ROWS), threads=threads) as block:
             T.assume(C % VEC == 0)  # so that every row starts at a multiple of VEC, and loads are VEC wide
             z = T.alloc_fragment((ROWS, BLOCK), T.float32)
-            at_target = T.alloc_fragment((ROWS, BLOCK), T.float32)
             target = T.alloc_fragment((ROWS,), T.int32)
             maximum = T.alloc_fragment((ROWS,), T.float32)
+            scaled = T.alloc_fragment((ROWS,), T.float32)
             total = T.alloc_fragment((ROWS,), T.float32)
             picked = T.alloc_fragment((ROWS,), T.float32)
             T.annotate_layout({z: layout})
@@ -40,12 +41,14 @@ def rows_kernel(dtype: torch.dtype, ROWS: int, BLOCK: int, VEC: int, threads: in
             for i, j in T.Parallel(ROWS, BLOCK):
                 inside = block * ROWS + i < B and j < C
                 z[i, j] = T.if_then_else(inside, T.cast(logits[block * ROWS + i, j], T.float32), -T.infinity(T.float32))
+            for i in T.Parallel(ROWS):
+                inside = block * ROWS + i < B
+                picked[i] = T.if_then_else(inside, T.cast(logits[block * ROWS + i, target[i]], T.float32), 0)
             T.reduce_max(z, maximum, dim=1)
+            for i in T.Parallel(ROWS):
+                scaled[i] = maximum[i] * LOG2E
             for i, j in T.Parallel(ROWS, BLOCK):
-                at_target[i, j] = T.if_then_else(j == target[i], z[i, j], 0)
-            T.reduce_sum(at_target, picked, dim=1)
-            for i, j in T.Parallel(ROWS, BLOCK):
-                z[i, j] = T.exp2((z[i, j] - maximum[i]) * LOG2E)
+                z[i, j] = T.exp2(z[i, j] * LOG2E - scaled[i])
             T.reduce_sum(z, total, dim=1)
             for i in T.Parallel(ROWS):
                 if block * ROWS + i < B:

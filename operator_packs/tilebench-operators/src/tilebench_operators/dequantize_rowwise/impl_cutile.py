@@ -1,7 +1,8 @@
 """Rowwise dequantisation in cuTile: a block takes a tile of a few rows and reads one scale for each.
 
-A thread gets eight elements: 16 bytes of the fp16 output, which is two thirds of the traffic, in one store. With
-sixteen (16 bytes of the int8 input as well) the values have to change threads between load and store.
+A thread gets eight elements of a tile: 16 bytes of the fp16 output, which is two thirds of the traffic, in one store.
+With sixteen (16 bytes of the int8 input as well) the values have to change threads between load and store. So what a
+block reads beyond that is in tiles of their own, and the loads of all of them are under way before the first is used.
 """
 
 import functools
@@ -10,16 +11,30 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
+from tilebench_operators._cutile_rows import load, store
+
+ZERO = ct.PaddingMode.ZERO
+
 
 @ct.kernel
-def dequantize_kernel(x, state, y, ROWS: ct.Constant[int], COLS: ct.Constant[int]):
-    """One block, a tile of ROWS × COLS: x, y [rows, cols], state [rows]. What lies beyond the edge is never stored."""
+def dequantize_kernel(
+    x, state, y, ROWS: ct.Constant[int], COLS: ct.Constant[int], TILES: ct.Constant[int], INSIDE: ct.Constant[bool]
+):  # fmt: skip
+    """One block, a tile of ROWS × COLS in each of TILES parts: x, y [TILES, rows, cols], state [TILES, rows, 1].
+
+    What lies beyond the edge is never stored. INSIDE says that nothing does. The parts are an axis of their own, so that
+    the compiler knows that stores to them don't overlap; it would order them by barriers otherwise.
+    """
     column, row = ct.bid(0), ct.bid(1)
-    # TMA takes longer to set up than it saves on such small tiles.
-    t = ct.load(x, (row, column), (ROWS, COLS), allow_tma=False).astype(ct.float32)
-    scale = ct.load(state, (row,), (ROWS,), allow_tma=False)
-    result = scale[:, None] * t * (1.0 / 127.0)
-    ct.store(y, (row, column), result.astype(y.dtype), allow_tma=False)
+    tiles = ()
+    for part in ct.static_iter(range(TILES)):
+        t = load(x, (part, row, column), (1, ROWS, COLS), INSIDE, ZERO)
+        scale = load(state, (part, row, 0), (1, ROWS, 1), INSIDE, ZERO)
+        tiles += ((t, scale),)
+    for part in ct.static_iter(range(TILES)):
+        t, scale = tiles[part]
+        result = scale * t.astype(ct.float32) * (1.0 / 127.0)
+        store(y, (part, row, column), result.astype(y.dtype), INSIDE)
 
 
 @functools.cache
@@ -28,26 +43,33 @@ def hinted(warps: int) -> ct.kernel:
     return dequantize_kernel.replace_hints(num_worker_warps=warps)
 
 
-def run(x: torch.Tensor, state_x: torch.Tensor, *, ROWS: int, COLS: int, WARPS: int) -> torch.Tensor:
+def run(x: torch.Tensor, state_x: torch.Tensor, *, ROWS: int, COLS: int, TILES: int, WARPS: int) -> torch.Tensor:
     """Return y [rows, cols], fp16, of x [rows, cols], int8, and state_x [rows], fp32."""
     rows, cols = x.shape
     y = torch.empty_like(x, dtype=torch.float16)
-    grid = (ct.cdiv(cols, COLS), ct.cdiv(rows, ROWS))
-    ct.launch(torch.cuda.current_stream(), grid, hinted(WARPS), (x, state_x, y, ROWS, COLS))
+    inside = rows % (ROWS * TILES) == 0 and cols % COLS == 0
+    tiles = TILES if inside else 1
+    grid = (ct.cdiv(cols, COLS), ct.cdiv(rows, ROWS * tiles))
+    parts = (tiles, rows // tiles)
+    arguments = (x.view(*parts, cols), state_x.view(*parts, 1), y.view(*parts, cols), ROWS, COLS, tiles, inside)
+    ct.launch(torch.cuda.current_stream(), grid, hinted(WARPS), arguments)
     return y
 
 
 def default(case: Case) -> Config:
-    # 2048 elements: a thread of 256 gets eight. A chunk of 1024 columns, or the whole row if it is shorter.
+    # A tile has 2048 elements: a thread of 256 gets eight. 1024 columns, or the whole row if it is shorter. And as many
+    # tiles as leave four blocks for each of 132 SMs.
     columns = min(1024, max(64, 1 << (case["cols"] - 1).bit_length()))
-    return {"ROWS": 2048 // columns, "COLS": columns, "WARPS": 8}
+    blocks = case["rows"] * case["cols"] // 2048
+    tiles = 4 if blocks >= 4 * 528 else 2 if blocks >= 2 * 528 else 1
+    return {"ROWS": 2048 // columns, "COLS": columns, "TILES": tiles, "WARPS": 8}
 
 
 def space(case: Case) -> list[Config]:
     return [
-        {"ROWS": elements // columns, "COLS": columns, "WARPS": warps}
+        {"ROWS": 256 * warps // columns, "COLS": columns, "TILES": tiles, "WARPS": warps}
         for columns in (256, 512, 1024)
-        for elements in (1024, 2048, 4096)
+        for tiles in (1, 2, 4, 8)
         for warps in (4, 8)
     ]
 

@@ -18,11 +18,11 @@ LOG2_E = 1.4426950408889634
 
 @tilelang.jit
 def combine_kernel(SPLITS: int, CHUNK: int, VEC: int, threads: int):
-    """mid [BH, splits, D], lse [BH, splits], seqlen [B] int32, o [BH, D], all others fp32; CHUNK columns per block.
+    """mid [B, H, splits, D], lse [B, H, splits], seqlen [B] int32, o [B, H, D], all others fp32; CHUNK columns per block.
 
     VEC (4 or 1) divides D: columns that a thread loads at once.
     """
-    BH, splits, D, B = T.dynamic("BH"), T.dynamic("splits"), T.dynamic("D"), T.dynamic("B")
+    B, H, splits, D = T.dynamic("B"), T.dynamic("H"), T.dynamic("splits"), T.dynamic("D")
     LANES = CHUNK // 4  # threads that share a split
     ROWS = threads // LANES  # splits that the block loads side by side
     PER_THREAD = SPLITS // ROWS
@@ -31,17 +31,14 @@ def combine_kernel(SPLITS: int, CHUNK: int, VEC: int, threads: int):
 
     @T.prim_func
     def combine(
-        mid: T.Tensor((BH, splits, D), T.float32),
-        lse: T.Tensor((BH, splits), T.float32),
+        mid: T.Tensor((B, H, splits, D), T.float32),
+        lse: T.Tensor((B, H, splits), T.float32),
         seqlen: T.Tensor((B,), T.int32),
-        o: T.Tensor((BH, D), T.float32),
-        heads: T.int32,
+        o: T.Tensor((B, H, D), T.float32),
         block_seq: T.int32,
     ):
-        with T.Kernel(BH, T.ceildiv(D, CHUNK), threads=threads) as (head, chunk):
+        with T.Kernel(T.ceildiv(D, CHUNK), H, B, threads=threads) as (chunk, head, batch):
             T.assume(D % VEC == 0)
-            T.assume(heads > 0)
-            T.assume(block_seq > 0)
             thread = T.get_thread_binding()
             column = chunk * CHUNK + thread % LANES * 4
             values = T.alloc_local((PER_THREAD, 4), T.float32)
@@ -50,27 +47,28 @@ def combine_kernel(SPLITS: int, CHUNK: int, VEC: int, threads: int):
             total = T.alloc_var(T.float32, init=0.0)
             maximum = T.alloc_var(T.float32, init=T.min_value(T.float32))  # finite: no -inf - -inf
             larger, shrink = T.alloc_var(T.float32), T.alloc_var(T.float32)
-            length, used = T.alloc_var(T.int32), T.alloc_var(T.int32)
+            length = T.alloc_var(T.int32)
             warp_maximum = T.alloc_shared((WARPS,), T.float32)
             warp_total = T.alloc_shared((WARPS,), T.float32)
             warp_sums = T.alloc_shared((WARPS, CHUNK), T.float32)
 
-            length = seqlen[head // heads]
-            used = T.min(T.ceildiv(length, block_seq), splits)
+            length = seqlen[batch]
             for v in T.unroll(4):
                 sums[v] = 0
             for part in T.serial(T.ceildiv(splits, SPLITS)):
                 for p in T.unroll(PER_THREAD):
                     split = part * SPLITS + p * ROWS + thread // LANES
-                    # Masked by the allocation, not by `used`, so that this load need not wait for the sequence's length.
+                    # Masked by the allocation, so that these loads need not wait for the sequence's length.
                     for v in T.vectorized(4):
                         values[p, v] = T.if_then_else(
-                            split < splits and column + v < D, mid[head, split, column + v], 0
+                            split < splits and column + v < D, mid[batch, head, split, column + v], 0
                         )
-                    weights[p] = T.if_then_else(split < splits, lse[head, split] * LOG2_E, 0)
+                    weights[p] = T.if_then_else(split < splits, lse[batch, head, split] * LOG2_E, 0)
                 larger = maximum
                 for p in T.unroll(PER_THREAD):
-                    if part * SPLITS + p * ROWS + thread // LANES >= used:
+                    split = part * SPLITS + p * ROWS + thread // LANES
+                    # By the split's first token, without a division.
+                    if split >= splits or split * block_seq >= length:
                         weights[p] = -T.infinity(T.float32)
                     larger = T.max(larger, weights[p])
                 shrink = T.exp2(maximum - larger)
@@ -113,7 +111,7 @@ def combine_kernel(SPLITS: int, CHUNK: int, VEC: int, threads: int):
                     shrink = T.exp2(warp_maximum[w] - larger)
                     total = total + warp_total[w] * shrink
                     sums[0] = sums[0] + warp_sums[w, thread] * shrink
-                o[head, chunk * CHUNK + thread] = sums[0] / total
+                o[batch, head, chunk * CHUNK + thread] = sums[0] / total
 
     return combine
 
@@ -123,19 +121,17 @@ def run(
     threads: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return o [B, H, D]; mid_o [B, H, splits, D], mid_lse [B, H, splits], b_seqlen [B] int32."""
-    B, H, splits, D = mid_o.shape
+    B, H, _, D = mid_o.shape
     o = torch.empty([B, H, D], dtype=mid_o.dtype, device=mid_o.device)
-    combine_kernel(SPLITS, CHUNK, 4 if D % 4 == 0 else 1, threads)(
-        mid_o.view(B * H, splits, D), mid_lse.view(B * H, splits), b_seqlen, o.view(B * H, D), H, block_seq
-    )
+    combine_kernel(SPLITS, CHUNK, 4 if D % 4 == 0 else 1, threads)(mid_o, mid_lse, b_seqlen, o, block_seq)
     return o
 
 
 def _config(case: Case, most: int, CHUNK: int, threads: int) -> Config:
-    """SPLITS covers the case's splits, if it may: at most `most`, at least one per thread."""
+    """SPLITS covers the case's splits, if it may: at most `most`, at least one per thread, all threads alike."""
     splits = -(-case["seq_len"] // case["block_seq"])
     rows = threads // (CHUNK // 4)
-    return {"SPLITS": max(rows, min(most, 1 << (splits - 1).bit_length())), "CHUNK": CHUNK, "threads": threads}
+    return {"SPLITS": -(-min(most, splits) // rows) * rows, "CHUNK": CHUNK, "threads": threads}
 
 
 def default(case: Case) -> Config:

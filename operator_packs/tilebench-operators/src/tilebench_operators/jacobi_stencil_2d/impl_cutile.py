@@ -1,79 +1,99 @@
-"""One Jacobi sweep in cuTile: wide loads, and left and right neighbours taken from registers.
+"""One Jacobi sweep in cuTile: a lane walks down the columns of one 16-byte load, which are almost all it reads of a row.
 
-A tile is seen as quads of four neighbouring points, so two of their left and right neighbours out of three lie in the
-quad already; only the two outermost are loaded beside them. Rows above and below are full tiles again: they come from
-L1, as the tile's own rows do for its neighbours.
+Every row of a strip is loaded once, and is the row below, the row itself and the row above in turn. Of the left and right
+neighbours only the two outermost are loaded beside it, from L1. A point that lies outside is replaced by one that doesn't,
+since on the border the result is not used: so no load needs a mask, and all rows of a lane are on their way together.
+Offsets that are multiples of VEC in the code's own arithmetic become 16-byte loads; rows that are no whole number of them
+go one column per lane.
 """
 
 import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
-ZERO = ct.PaddingMode.ZERO
+
+def shifted_right(tile, before, LANES, VEC):
+    """[before, tile without its last column]: tile [LANES, VEC], before [LANES, 1]; VEC 1, 4 or 8."""
+    result = before
+    if VEC >= 4:
+        first = ct.cat((before, ct.extract(tile, (0, 0), (LANES, 1))), 1)
+        second = ct.cat((ct.extract(tile, (0, 1), (LANES, 1)), ct.extract(tile, (0, 2), (LANES, 1))), 1)
+        result = ct.cat((first, second), 1)
+    if VEC == 8:
+        third = ct.cat((ct.extract(tile, (0, 3), (LANES, 1)), ct.extract(tile, (0, 4), (LANES, 1))), 1)
+        fourth = ct.cat((ct.extract(tile, (0, 5), (LANES, 1)), ct.extract(tile, (0, 6), (LANES, 1))), 1)
+        result = ct.cat((result, ct.cat((third, fourth), 1)), 1)
+    return result
 
 
-def column(quads, i, ROWS, LANES):
-    """Column i of every quad: [ROWS, LANES, 4] -> [ROWS, LANES, 1]."""
-    return ct.extract(quads, (0, 0, i), (ROWS, LANES, 1))
+def shifted_left(tile, after, LANES, VEC):
+    """[tile without its first column, after]."""
+    result = after
+    if VEC == 4:
+        first = ct.cat((ct.extract(tile, (0, 1), (LANES, 1)), ct.extract(tile, (0, 2), (LANES, 1))), 1)
+        result = ct.cat((first, ct.cat((ct.extract(tile, (0, 3), (LANES, 1)), after), 1)), 1)
+    if VEC == 8:
+        first = ct.cat((ct.extract(tile, (0, 1), (LANES, 1)), ct.extract(tile, (0, 2), (LANES, 1))), 1)
+        second = ct.cat((ct.extract(tile, (0, 3), (LANES, 1)), ct.extract(tile, (0, 4), (LANES, 1))), 1)
+        third = ct.cat((ct.extract(tile, (0, 5), (LANES, 1)), ct.extract(tile, (0, 6), (LANES, 1))), 1)
+        fourth = ct.cat((ct.extract(tile, (0, 7), (LANES, 1)), after), 1)
+        result = ct.cat((ct.cat((first, second), 1), ct.cat((third, fourth), 1)), 1)
+    return result
 
 
 @ct.kernel
-def sweep_kernel(x, out, ROWS: ct.Constant[int], LANES: ct.Constant[int]):
-    """One block, ROWS rows of 4·LANES points, from row 1 on; x and out [rows, cols].
+def sweep_kernel(x, out, rows, loads, lanes, ROWS: ct.Constant[int], VEC: ct.Constant[int], LANES: ct.Constant[int]):
+    """One block, LANES strips of ROWS rows of VEC points; x and out [rows·loads·VEC], below 2^31 elements.
 
-    Sums are rounded in the arrays' type, one by one. Neighbours that do not exist are replaced by others that do: on the
-    border the result is not used.
+    The strips, `lanes` in all, are counted along a row first. Sums are rounded in the arrays' type, one by one.
     """
-    rows, cols = x.shape[0], x.shape[1]
-    i, j = ct.bid(1), ct.bid(0)
-    # Steps of one row: a tile may start in any row that exists. Row 0 is apart, so that the row above always does.
-    tiles = x.tiled_view((ROWS, 4 * LANES), padding_mode=ZERO, traversal_steps=(1, 4 * LANES))
-    top = ct.minimum(i * ROWS + 1, rows - 1)
-    centre = tiles.load((top, j), allow_tma=False)
-    up = tiles.load((ct.maximum(top - 1, 0), j), allow_tma=False)
-    down = tiles.load((ct.minimum(top + 1, rows - 1), j), allow_tma=False)
-    row = top + ct.arange(ROWS, dtype=ct.int32)
-    points = j * (4 * LANES) + ct.arange(4 * LANES, dtype=ct.int32)
-    quad = j * (4 * LANES) + 4 * ct.arange(LANES, dtype=ct.int32)
-    line = ct.minimum(row, rows - 1)[:, None]
-    before = ct.gather(x, (line, ct.minimum(ct.maximum(quad - 1, 0), cols - 1)[None, :]), check_bounds=False)
-    after = ct.gather(x, (line, ct.minimum(quad + 4, cols - 1)[None, :]), check_bounds=False)
+    number = ct.bid(0) * LANES + ct.arange(LANES, dtype=ct.int32)
+    lane = ct.minimum(number, lanes - 1)
+    load, top = lane % loads, lane // loads * ROWS
+    source, target = x.get_raw_memory(), out.get_raw_memory()
+    vector = ct.arange(VEC, dtype=ct.int32)[None, :]
+    before, after = ct.where(load > 0, -1, 0), ct.where(load < loads - 1, VEC, VEC - 1)
 
-    quads = centre.reshape((ROWS, LANES, 4))
-    c0, c1 = column(quads, 0, ROWS, LANES), column(quads, 1, ROWS, LANES)
-    c2, c3 = column(quads, 2, ROWS, LANES), column(quads, 3, ROWS, LANES)
-    before, after = before.reshape((ROWS, LANES, 1)), after.reshape((ROWS, LANES, 1))
-    left = ct.cat((ct.cat((before, c0), 2), ct.cat((c1, c2), 2)), 2).reshape((ROWS, 4 * LANES))
-    right = ct.cat((ct.cat((c1, c2), 2), ct.cat((c3, after), 2)), 2).reshape((ROWS, 4 * LANES))
-
-    inner = ((row > 0) & (row < rows - 1))[:, None] & ((points > 0) & (points < cols - 1))[None, :]
-    total = up + down + left + right
-    results = out.tiled_view((ROWS, 4 * LANES), traversal_steps=(1, 4 * LANES))
-    results.store((top, j), ct.where(inner, total * 0.25, centre), allow_tma=False)
-    if i == 0:
-        ct.store(out, (0, j), ct.load(x, (0, j), (1, 4 * LANES), allow_tma=False), allow_tma=False)
+    # Ahead of every store, which the compiler does not move loads across.
+    lines, befores, afters = (), (), ()
+    for r in ct.static_iter(range(ROWS + 2)):
+        row = ct.maximum(ct.minimum(top + (r - 1), rows - 1), 0)
+        at = (row * loads + load) * VEC
+        lines = (*lines, source.load_offset(at[:, None] + vector))
+        if r >= 1 and r <= ROWS:
+            befores = (*befores, source.load_offset(at + before)[:, None])
+            afters = (*afters, source.load_offset(at + after)[:, None])
+    point = load[:, None] * VEC + vector
+    inner = (point > 0) & (point < loads * VEC - 1)
+    for r in ct.static_iter(range(ROWS)):
+        row = top + r
+        centre = lines[r + 1]
+        left = shifted_right(centre, befores[r], LANES, VEC)
+        right = shifted_left(centre, afters[r], LANES, VEC)
+        total = lines[r] + lines[r + 2] + left + right
+        result = ct.where(inner & ((row > 0) & (row < rows - 1))[:, None], total * 0.25, centre)
+        at = (row * loads + load) * VEC
+        target.store_offset(at[:, None] + vector, result, mask=((number < lanes) & (row < rows))[:, None])
 
 
 def run(input: torch.Tensor, rows: int, cols: int, *, ROWS: int, LANES: int) -> torch.Tensor:
     """Return the sweep of input [rows, cols] in its dtype."""
     out = torch.empty_like(input)
-    grid = (ct.cdiv(cols, 4 * LANES), max(1, ct.cdiv(rows - 1, ROWS)))
-    ct.launch(torch.cuda.current_stream(), grid, sweep_kernel, (input, out, ROWS, LANES))
+    width = 16 // input.element_size()
+    vec = width if cols % width == 0 and input.data_ptr() % 16 == 0 else 1
+    lanes = ct.cdiv(rows, ROWS) * (cols // vec)
+    arguments = (input.view(-1), out.view(-1), rows, cols // vec, lanes, ROWS, vec, LANES)
+    ct.launch(torch.cuda.current_stream(), (ct.cdiv(lanes, LANES),), sweep_kernel, arguments)
     return out
 
 
 def default(case: Case) -> Config:
-    # A warp reads 128 neighbouring points; a taller tile reads fewer rows twice, but leaves fewer blocks.
-    return {"ROWS": 4 if case["rows"] <= 1024 else 8, "LANES": 64}
+    # Longer strips re-read fewer rows (2 per strip) but leave fewer lanes.
+    return {"ROWS": 2 if case["rows"] <= 1024 else 4, "LANES": 128}
 
 
 def space(case: Case) -> list[Config]:
-    return [
-        {"ROWS": rows, "LANES": lanes}
-        for rows in (2, 4, 8, 16)
-        for lanes in (32, 64, 128)
-        if 128 <= rows * lanes <= 1024
-    ]
+    return [{"ROWS": rows, "LANES": lanes} for rows in (1, 2, 3, 4, 6, 8) for lanes in (128, 256)]
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

@@ -3,16 +3,18 @@
 The variance is summed from the centred values, so that a large mean costs no digits.
 `rows_kernel` compiles once per number of chunks: a row lives in registers as a tuple of chunks, and the length of such
 a tuple must be known. That buys the single read without a tile of a power of two, half of whose lanes would be idle.
-No load uses TMA: it takes longer to set up than it saves on tiles of a few rows.
+All loads of a row are under way before the first is used: those of chunks that lie inside have no bounds check. The
+parameters are loaded AHEAD chunks before their use, since no load passes a store before it.
 """
 
 import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
+from tilebench_operators._cutile_rows import full_chunks, load, store, warps_per_sm
 from tilebench_operators._tile_rows import fits_on_chip, hinted, row_default, row_space
 
-WARPS_PER_SM = 24  # left alone, the compiler fetches parameters so early that one block takes the registers of two
+AHEAD = 2
 ZERO = ct.PaddingMode.ZERO
 
 
@@ -24,34 +26,44 @@ def centred(t, mean, chunk, cols):
 
 @ct.kernel
 def rows_kernel(
-    x, weight, bias, y, eps: float, ROWS: ct.Constant[int], TILE: ct.Constant[int], CHUNKS: ct.Constant[int]
+    x, weight, bias, y, inverse_cols: float, eps: float,
+    ROWS: ct.Constant[int], TILE: ct.Constant[int], FULL: ct.Constant[int], CHUNKS: ct.Constant[int],
 ):  # fmt: skip
     """One block, ROWS rows: x and y are [rows, cols], weight and bias [ROWS, cols] with a row stride of 0.
 
-    CHUNKS·TILE >= cols, and only the last chunk may reach beyond a row's end.
+    CHUNKS·TILE >= cols. FULL chunks lie inside, and only the last one may reach beyond a row's end.
     """
     i = ct.bid(0)
-    cols = x.shape[1]
+    loaded = ()
+    for chunk in ct.static_iter(range(CHUNKS)):
+        loaded += (load(x, (i, chunk), (ROWS, TILE), chunk < FULL, ZERO),)
     tiles = ()
     sums = ct.zeros((ROWS, TILE), ct.float32)
     for chunk in ct.static_iter(range(CHUNKS)):
-        t = ct.load(x, (i, chunk), (ROWS, TILE), padding_mode=ZERO, allow_tma=False).astype(ct.float32)
+        t = loaded[chunk].astype(ct.float32)
         tiles += (t,)
         sums += t
-    mean = ct.sum(sums, 1, keepdims=True) / cols
+    mean = ct.sum(sums, 1, keepdims=True) * inverse_cols
 
-    last = centred(tiles[CHUNKS - 1], mean, CHUNKS - 1, cols)
-    squares = last * last
-    for chunk in ct.static_iter(range(CHUNKS - 1)):
-        t = tiles[chunk] - mean
-        squares += t * t
-    inv_std = ct.rsqrt(ct.sum(squares, 1, keepdims=True) / cols + eps)
-
+    distances = ()
+    squares = ct.zeros((ROWS, TILE), ct.float32)
     for chunk in ct.static_iter(range(CHUNKS)):
-        w = ct.load(weight, (0, chunk), (ROWS, TILE), padding_mode=ZERO, allow_tma=False).astype(ct.float32)
-        b = ct.load(bias, (0, chunk), (ROWS, TILE), padding_mode=ZERO, allow_tma=False).astype(ct.float32)
-        result = (tiles[chunk] - mean) * inv_std * w + b
-        ct.store(y, (i, chunk), result.astype(y.dtype), allow_tma=False)
+        t = tiles[chunk] - mean if chunk < FULL else centred(tiles[chunk], mean, chunk, x.shape[1])
+        distances += (t,)
+        squares += t * t
+    inv_std = ct.rsqrt(ct.sum(squares, 1, keepdims=True) * inverse_cols + eps)
+
+    parameters = ()
+    for step in ct.static_iter(range(CHUNKS + AHEAD)):
+        if step < CHUNKS:
+            w = load(weight, (0, step), (ROWS, TILE), step < FULL, ZERO)
+            b = load(bias, (0, step), (ROWS, TILE), step < FULL, ZERO)
+            parameters += ((w, b),)
+        chunk = step - AHEAD
+        if chunk >= 0:
+            w, b = parameters[chunk]
+            result = distances[chunk] * inv_std * w.astype(ct.float32) + b.astype(ct.float32)
+            store(y, (i, chunk), result.astype(y.dtype), chunk < FULL)
 
 
 @ct.kernel
@@ -94,8 +106,10 @@ def run(
         # Each row of a tile loads the parameters for itself, in the threads that need them: a tile [TILE] spread over
         # the rows would be exchanged between threads instead.
         parameters = (weight.expand(ROWS, cols), bias.expand(ROWS, cols))
-        arguments = (x_rows, *parameters, y_rows, eps, ROWS, TILE, ct.cdiv(cols, TILE))
-        ct.launch(stream, (ct.cdiv(rows, ROWS),), hinted(rows_kernel, WARPS, WARPS_PER_SM), arguments)
+        full, chunks = full_chunks(rows, cols, ROWS, TILE), ct.cdiv(cols, TILE)
+        arguments = (x_rows, *parameters, y_rows, 1.0 / cols, eps, ROWS, TILE, full, chunks)
+        kernel = hinted(rows_kernel, WARPS, warps_per_sm(cols * ROWS, WARPS))
+        ct.launch(stream, (ct.cdiv(rows, ROWS),), kernel, arguments)
     else:
         arguments = (x_rows, weight.view(1, cols), bias.view(1, cols), y_rows, eps, TILE)
         ct.launch(stream, (rows,), hinted(long_row_kernel, WARPS), arguments)

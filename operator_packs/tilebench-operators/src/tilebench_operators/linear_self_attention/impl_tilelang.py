@@ -1,12 +1,13 @@
 """Linear self-attention in TileLang: three launches; φ(q) and φ(k) never reach memory.
 
-1. s = φ(k)ᵀ·v and z, the column sums of φ(k): M is split over blocks, each sums its rows apart;
+1. sᵀ = vᵀ·φ(k) and z, the column sums of φ(k): M is split over blocks, each sums its rows apart;
 2. the parts are added;
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
-With one block per output tile of s, the first launch would occupy (D / 64)² multiprocessors, 16 at most.
 
-φ is applied on the way from shared memory to the registers of the left operand; s and v have the reduction axis outermost,
-which WGMMA does not take in TF32, so the products use the instructions of Ampere. D is a constant of the kernels.
+Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. So s is stored transposed,
+as the third launch wants it. In the first launch that axis is outermost in both operands, which 16-bit types may have:
+a number is split into two bfloat16, high + low, 16 bits of mantissa where TF32 has 11, and three products of halves
+take 1.5 times as long as one in TF32 but need no transposition. D is a constant of the kernels.
 """
 
 import tilelang
@@ -18,20 +19,21 @@ from tilelang.layout import make_swizzled_layout
 from tilebench_operators._tilelang_matmul import LOADER_REGISTERS, worker_registers
 
 LOG2_E = 1.4426950408889634
-PER_SM = 3  # blocks on a multiprocessor, so that one computes while another waits
+PER_SM = 2  # blocks on a multiprocessor, so that one computes while another waits
 LANES = 32  # columns of the parts that a block of sum_kernel adds up
 GROUPS = 8  # that share the splits
 
 
 def phi(x):
-    return T.if_then_else(x > 0, x + 1, T.exp2(x * LOG2_E))
+    """x + 1 for x > 0, else e^x, without a branch, which would keep loops from being vectorized."""
+    return T.max(x, 0) + T.exp2(T.min(x, 0) * LOG2_E)
 
 
 @tilelang.jit
-def parts_kernel(D: int, TILE: int, ROWS: int, stages: int, threads: int):
-    """parts [splits, D + 1, D]: s [D, D], then z [D], of one split's chunks·ROWS rows of k, v [M, D].
+def parts_kernel(D: int, TI: int, TJ: int, ROWS: int, stages: int, threads: int):
+    """parts [splits, D + 1, D]: sᵀ [D, D], then z [D], of one split's chunks·ROWS rows of k, v [M, D].
 
-    One TILE × TILE tile of a state per block.
+    One TJ × TI tile of a state per block.
     """
     M, splits = T.dynamic("M"), T.dynamic("splits")
     aligned = D % 4 == 0  # rows that TMA can address: their pitch is a multiple of 16 bytes
@@ -39,44 +41,62 @@ def parts_kernel(D: int, TILE: int, ROWS: int, stages: int, threads: int):
     @T.prim_func
     def attention_parts(
         k: T.Tensor((M, D), T.float32),
-        v: T.Tensor((M, D), T.tfloat32),
+        v: T.Tensor((M, D), T.float32),
         parts: T.Tensor((splits, D + 1, D), T.float32),
         chunks: T.int32,
     ):
-        with T.Kernel(splits, T.ceildiv(D, TILE), T.ceildiv(D, TILE), threads=threads) as (split, bi, bj):
+        with T.Kernel(T.ceildiv(D, TJ), T.ceildiv(D, TI), splits, threads=threads) as (bj, bi, split):
             T.annotate_min_blocks_per_sm(PER_SM)
             T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
             T.annotate_consumer_reg_alloc(worker_registers(threads, PER_SM))
-            k_tile = T.alloc_shared((ROWS, TILE), T.float32)
-            T.annotate_layout({k_tile: make_swizzled_layout(k_tile)})  # fewer of a column's elements share a bank
-            v_tile = T.alloc_shared((ROWS, TILE), T.tfloat32)
-            features = T.alloc_fragment((TILE, ROWS), T.float32)
-            operand = T.alloc_fragment((TILE, ROWS), T.tfloat32)
-            state = T.alloc_fragment((TILE, TILE), T.float32)
-            total = T.alloc_fragment((TILE,), T.float32)
-            part = T.alloc_fragment((TILE,), T.float32)
+            k_tile = T.alloc_shared((ROWS, TI), T.float32)
+            v_tile = T.alloc_shared((ROWS, TJ), T.float32)
+            k_high, k_low = T.alloc_shared((ROWS, TI), T.bfloat16), T.alloc_shared((ROWS, TI), T.bfloat16)
+            v_high, v_low = T.alloc_shared((ROWS, TJ), T.bfloat16), T.alloc_shared((ROWS, TJ), T.bfloat16)
+            features = T.alloc_fragment((ROWS, TI), T.float32)
+            values = T.alloc_fragment((ROWS, TJ), T.float32)
+            state = T.alloc_fragment((TJ, TI), T.float32)
+            sums = T.alloc_fragment((ROWS, TI), T.float32)  # over the chunks; over the rows once, at the end
+            sums_tile = T.alloc_shared((ROWS, TI), T.float32)
+            total = T.alloc_fragment((TI,), T.float32)
             T.clear(state)
-            T.clear(total)
-            for step in T.Pipelined(
-                T.min(chunks, T.ceildiv(M, ROWS) - split * chunks), num_stages=stages if aligned else 0
-            ):
-                T.copy(k[(split * chunks + step) * ROWS, bi * TILE], k_tile, disable_tma=not aligned)
-                T.copy(v[(split * chunks + step) * ROWS, bj * TILE], v_tile, disable_tma=not aligned)
-                for i, row in T.Parallel(TILE, ROWS):
-                    # φ(0) is 1: the padding must be zeroed after φ.
-                    features[i, row] = T.if_then_else((split * chunks + step) * ROWS + row < M, phi(k_tile[row, i]), 0)
-                T.reduce_sum(features, part, dim=1)
-                for i in T.Parallel(TILE):
-                    total[i] += part[i]
-                T.copy(features, operand)
-                T.gemm(operand, v_tile, state)
-            for i, j in T.Parallel(TILE, TILE):
-                if bi * TILE + i < D and bj * TILE + j < D:
-                    parts[split, bi * TILE + i, bj * TILE + j] = state[i, j]
+            T.clear(sums)
+            steps = T.min(chunks, T.ceildiv(M, ROWS) - split * chunks)
+            for step in T.Pipelined(steps, num_stages=stages if aligned else 0):
+                T.copy(k[(split * chunks + step) * ROWS, bi * TI], k_tile, disable_tma=not aligned)
+                T.copy(v[(split * chunks + step) * ROWS, bj * TJ], v_tile, disable_tma=not aligned)
+                T.copy(v_tile, values)
+                for row, i in T.Parallel(ROWS, TI):
+                    features[row, i] = phi(k_tile[row, i])
+                for row, i in T.Parallel(ROWS, TI):
+                    sums[row, i] += features[row, i]
+                for row, i in T.Parallel(ROWS, TI):
+                    k_high[row, i] = T.cast(features[row, i], T.bfloat16)
+                    k_low[row, i] = T.cast(
+                        features[row, i] - T.cast(T.cast(features[row, i], T.bfloat16), T.float32), T.bfloat16
+                    )
+                for row, j in T.Parallel(ROWS, TJ):
+                    v_high[row, j] = T.cast(values[row, j], T.bfloat16)
+                    v_low[row, j] = T.cast(
+                        values[row, j] - T.cast(T.cast(values[row, j], T.bfloat16), T.float32), T.bfloat16
+                    )
+                T.gemm(v_high, k_low, state, transpose_A=True)
+                T.gemm(v_low, k_high, state, transpose_A=True)
+                T.gemm(v_high, k_high, state, transpose_A=True)
+            for j, i in T.Parallel(TJ, TI):
+                if bi * TI + i < D and bj * TJ + j < D:
+                    parts[split, bj * TJ + j, bi * TI + i] = state[j, i]
             if bj == 0:
-                for i in T.Parallel(TILE):
-                    if bi * TILE + i < D:
-                        parts[split, D, bi * TILE + i] = total[i]
+                T.copy(sums, sums_tile)
+                T.clear(total)
+                for row in T.serial(ROWS):
+                    for i in T.Parallel(TI):
+                        total[i] += sums_tile[row, i]
+                # Rows beyond M are zero; φ(0) is 1. In s they met the zeros of v.
+                padding = T.max((split * chunks + steps) * ROWS - M, 0)
+                for i in T.Parallel(TI):
+                    if bi * TI + i < D:
+                        parts[split, D, bi * TI + i] = total[i] - T.cast(padding, T.float32)
 
     return attention_parts
 
@@ -108,7 +128,7 @@ def sum_kernel(MOST: int):
 
 @tilelang.jit
 def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
-    """o [M, D]; q [M, D], state [D + 1, D], of which z [D] is the last row. One BM × BN tile of o per block."""
+    """o [M, D]; q [M, D], state [D + 1, D] is sᵀ, and z [D] in the last row. One BM × BN tile of o per block."""
     M = T.dynamic("M")
     aligned = D % 4 == 0
     DEPTH = T.ceildiv(D, BK) * BK
@@ -121,13 +141,14 @@ def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
         o: T.Tensor((M, D), T.float32),
         eps: T.float32,
     ):
-        with T.Kernel(T.ceildiv(M, BM), T.ceildiv(D, BN), threads=threads) as (bm, bn):
+        # The tiles of the same rows of q side by side, so that q comes from memory once.
+        with T.Kernel(T.ceildiv(D, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
             T.annotate_min_blocks_per_sm(PER_SM)
             T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
             T.annotate_consumer_reg_alloc(worker_registers(threads, PER_SM))
             q_tile = T.alloc_shared((BM, BK), T.float32)
             T.annotate_layout({q_tile: make_swizzled_layout(q_tile)})
-            state_tile = T.alloc_shared((BK, BN), T.tfloat32)
+            state_tile = T.alloc_shared((BN, BK), T.tfloat32)
             weights = T.alloc_shared((DEPTH,), T.float32)
             features = T.alloc_fragment((BM, BK), T.float32)
             operand = T.alloc_fragment((BM, BK), T.tfloat32)
@@ -140,12 +161,11 @@ def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
             T.fill(denominator, eps)
             for step in T.Pipelined(T.ceildiv(D, BK), num_stages=stages if aligned else 0):
                 T.copy(q[bm * BM, step * BK], q_tile, disable_tma=not aligned)
-                T.copy(state[step * BK, bn * BN], state_tile, disable_tma=not aligned)
+                T.copy(state[bn * BN, step * BK], state_tile, disable_tma=not aligned)
                 for i, d in T.Parallel(BM, BK):
-                    # Beyond D, φ(0) is 1, and s is followed by z.
-                    features[i, d] = T.if_then_else(step * BK + d < D, phi(q_tile[i, d]), 0)
+                    features[i, d] = phi(q_tile[i, d])  # padding needs no care: s and z load as zeros beyond D
                 T.copy(features, operand)
-                T.gemm(operand, state_tile, numerator)
+                T.gemm(operand, state_tile, numerator, transpose_B=True)
                 for i, d in T.Parallel(BM, BK):
                     features[i, d] *= weights[step * BK + d]
                 T.reduce_sum(features, part, dim=1)
@@ -161,7 +181,7 @@ def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
 
 
 def run(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, TILE: int, ROWS: int, SPLITS: int,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, TI: int, TJ: int, ROWS: int, SPLITS: int,
     BM: int, BN: int, stages: int, threads: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return o [M, D] of q, k, v [M, D]. At most SPLITS blocks share the rows of one tile of s."""
@@ -171,8 +191,8 @@ def run(
     parts = torch.empty([splits, D + 1, D], dtype=torch.float32, device=q.device)
     state = torch.empty([D + 1, D], dtype=torch.float32, device=q.device)
     o = torch.empty_like(q)
-    parts_kernel(D, TILE, ROWS, stages, threads)(k, v, parts, chunks)
-    sum_kernel(SPLITS)(parts.view(splits, -1), state.view(-1))
+    parts_kernel(D, TI, TJ, ROWS, stages, threads)(k, v, parts, chunks)
+    sum_kernel(_power(splits))(parts.view(splits, -1), state.view(-1))
     output_kernel(D, BM, BN, 32, stages, threads)(q, state, state[D], o, eps)
     return o
 
@@ -182,28 +202,38 @@ def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _config(case: Case, TILE: int, ROWS: int, blocks: int, BM: int, BN: int, stages: int) -> Config:
-    """SPLITS gives about `blocks` blocks, each with at least ROWS rows."""
-    wanted = _power(-(-blocks // (-(-case["D"] // TILE)) ** 2))
-    splits = max(1, min(128, wanted, _power(-(-case["M"] // ROWS))))
-    return {"TILE": TILE, "ROWS": ROWS, "SPLITS": splits, "BM": BM, "BN": BN, "stages": stages, "threads": 128}
+def _config(
+    case: Case, TI: int, TJ: int, ROWS: int, blocks: int, BM: int, BN: int, stages: int, threads: int
+) -> Config:
+    """SPLITS gives about `blocks` blocks in the first launch, each with at least two chunks of ROWS rows."""
+    tiles = -(-case["D"] // TI) * -(-case["D"] // TJ)
+    splits = max(1, min(128, blocks // tiles, -(-case["M"] // (2 * ROWS))))
+    return {
+        "TI": TI, "TJ": TJ, "ROWS": ROWS, "SPLITS": splits, "BM": BM, "BN": BN, "stages": stages, "threads": threads
+    }  # fmt: skip
 
 
 def default(case: Case) -> Config:
     width = min(64, max(32, _power(case["D"])))
-    return _config(case, width, 32, 256, 64, width, 3)
+    wide = case["D"] > 128
+    # Two blocks for each of 132 multiprocessors: one multiplies while the other computes φ and splits numbers. Their number
+    # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one.
+    blocks = 264 if case["D"] >= 64 else 132
+    return _config(case, width, 128 if wide else 64, 32, blocks, 64, 128 if wide else width, 2, 128)
 
 
 def space(case: Case) -> list[Config]:
-    widest = min(64, max(32, _power(case["D"])))
-    return [
-        _config(case, tile, rows, blocks, bm, widest, stages)
-        for tile in sorted({min(32, widest), widest})
+    widest = min(128, max(32, _power(case["D"])))
+    narrow = min(64, widest)
+    configs = [default(case)] + [
+        _config(case, narrow, tj, rows, blocks, bm, bn, stages, 128)
+        for tj in sorted({64, max(64, widest)})
         for rows in (32, 64)
-        for blocks in (128, 256)
-        for bm in (32, 64)
+        for blocks in (132, 264)
+        for bm, bn in sorted({(64, narrow), (64, widest)})
         for stages in (2, 3)
     ]
+    return [config for n, config in enumerate(configs) if config not in configs[:n]]
 
 
 def unsupported(case: Case, device: Device) -> str | None:

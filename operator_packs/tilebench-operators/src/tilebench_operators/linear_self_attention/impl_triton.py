@@ -1,130 +1,176 @@
 """Linear self-attention in Triton: three launches; φ(q) and φ(k) never reach memory.
 
-1. s = φ(k)ᵀ·v and z, the column sums of φ(k): M is split over programs, each sums its rows apart;
+1. sᵀ = vᵀ·φ(k) and z, the column sums of φ(k): M is split over programs, each sums its rows apart;
 2. the parts are added;
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
-With one program per output tile of s, the first launch would occupy (D / 64)² multiprocessors, 16 at most.
+
+Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. So s is stored transposed,
+as the third launch wants it. In the first launch that axis is outermost in both operands, which 16-bit types may have:
+a number is split into two bfloat16, high + low, 16 bits of mantissa where TF32 has 11, and three products of halves
+take 1.5 times as long as one in TF32 but need no transposition.
 """
 
 import torch
 import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit
 def phi(x):
-    return tl.where(x > 0, x + 1.0, tl.exp(x))
+    return tl.where(x > 0, x + 1.0, tl.exp2(x * LOG2_E))
 
 
 @triton.jit
-def parts_kernel(k_ptr, v_ptr, parts_ptr, M, D, rows_per_part, TILE: tl.constexpr, ROWS: tl.constexpr):
-    """parts [splits, D·D + D]: s [D, D], then z [D], of one split's rows; one TILE × TILE tile of s per program."""
-    split = tl.program_id(0)
-    i = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    j = tl.program_id(2) * TILE + tl.arange(0, TILE)
-    state = tl.zeros([TILE, TILE], tl.float32)
-    sums = tl.zeros([TILE], tl.float32)
-    end = tl.minimum(M, (split + 1) * rows_per_part)
-    for start in range(split * rows_per_part, end, ROWS):
-        m = start + tl.arange(0, ROWS)
-        k_mask = (m[None, :] < end) & (i[:, None] < D)
-        v_mask = (m[:, None] < end) & (j[None, :] < D)
-        k = tl.load(k_ptr + m[None, :] * D + i[:, None], mask=k_mask, other=0.0)
-        v = tl.load(v_ptr + m[:, None] * D + j[None, :], mask=v_mask, other=0.0)
-        features = tl.where(k_mask, phi(k), 0.0)  # φ(0) is 1: the padding must be zeroed after φ
-        state = tl.dot(features, v, state, input_precision="tf32")
-        sums += tl.sum(features, axis=1)
+def halves(x):
+    """Return bfloat16 numbers high and low with x ≈ high + low. High is cut off, not rounded: one instruction."""
+    high = (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+    low = x - high
+    if INTERPRETED:  # Triton's interpreter can't multiply bf16 matrices
+        return high, low
+    else:
+        return high.to(tl.bfloat16), low.to(tl.bfloat16)
+
+
+@triton.jit
+def load_tile(source, row, column, rows, columns, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, TMA: tl.constexpr):
+    """A tile [HEIGHT, WIDTH] of a matrix [rows, columns], zero beyond its end: by TMA, of a descriptor, or of a pointer."""
+    if TMA:
+        return source.load([row, column])
+    else:
+        i, j = row + tl.arange(0, HEIGHT)[:, None], column + tl.arange(0, WIDTH)[None, :]
+        return tl.load(source + i * columns + j, mask=(i < rows) & (j < columns), other=0.0)
+
+
+@triton.jit
+def parts_kernel(
+    k, v, parts_ptr, M, D, rows_per_part, TI: tl.constexpr, TJ: tl.constexpr, ROWS: tl.constexpr, TMA: tl.constexpr
+):
+    """parts [splits, D·D + D]: sᵀ [D, D], then z [D], of one split's rows of k, v [M, D]; a tile [TJ, TI] per program."""
+    split = tl.program_id(2)
+    i0, j0 = tl.program_id(1) * TI, tl.program_id(0) * TJ
+    state = tl.zeros([TJ, TI], tl.float32)
+    total = tl.zeros([ROWS, TI], tl.float32)  # summed over the rows once, at the end
+    for start in range(split * rows_per_part, tl.minimum(M, (split + 1) * rows_per_part), ROWS):
+        features = phi(load_tile(k, start, i0, M, D, ROWS, TI, TMA))
+        features = tl.where(
+            start + tl.arange(0, ROWS)[:, None] < M, features, 0.0
+        )  # φ(0) is 1: padding is zeroed after φ
+        total += features
+        k_high, k_low = halves(features)
+        v_high, v_low = halves(load_tile(v, start, j0, M, D, ROWS, TJ, TMA))
+        state = tl.dot(tl.trans(v_high), k_low, state)
+        state = tl.dot(tl.trans(v_low), k_high, state)
+        state = tl.dot(tl.trans(v_high), k_high, state)
+    i, j = i0 + tl.arange(0, TI), j0 + tl.arange(0, TJ)
     parts_ptr += split * (D * D + D)
-    tl.store(parts_ptr + i[:, None] * D + j[None, :], state, mask=(i[:, None] < D) & (j[None, :] < D))
-    if tl.program_id(2) == 0:
-        tl.store(parts_ptr + D * D + i, sums, mask=i < D)
+    tl.store(parts_ptr + j[:, None] * D + i, state, mask=(j[:, None] < D) & (i < D))
+    if j0 == 0:
+        tl.store(parts_ptr + D * D + i, tl.sum(total, axis=0), mask=i < D)
 
 
 @triton.jit
-def sum_kernel(parts_ptr, state_ptr, n, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
-    """state[x] = Σ_split parts[split, x]; parts [SPLITS, n], state [n], n = D·D + D."""
+def sum_kernel(parts_ptr, state_ptr, splits, n, MOST: tl.constexpr, BLOCK: tl.constexpr):
+    """state[x] = Σ_split parts[split, x]; parts [splits, n], state [n], n = D·D + D; splits <= MOST."""
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    splits = tl.arange(0, SPLITS)
-    parts = tl.load(parts_ptr + splits[:, None] * n + x[None, :], mask=x[None, :] < n, other=0.0)
+    split = tl.arange(0, MOST)[:, None]
+    parts = tl.load(parts_ptr + split * n + x, mask=(split < splits) & (x < n), other=0.0)
     tl.store(state_ptr + x, tl.sum(parts, axis=0), mask=x < n)
 
 
 @triton.jit
-def output_kernel(q_ptr, state_ptr, o_ptr, M, D, eps, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """o [M, D]; q [M, D], state [D·D + D]. One BM × BN tile of o per program."""
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    j = tl.program_id(1) * BN + tl.arange(0, BN)
+def output_kernel(
+    q, state, z_ptr, o_ptr, M, D, eps, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TMA: tl.constexpr
+):
+    """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per program."""
+    # The tiles of the same rows of q side by side, so that q comes from memory once.
+    m0, j0 = tl.program_id(1) * BM, tl.program_id(0) * BN
     numerator = tl.zeros([BM, BN], tl.float32)
-    denominator = tl.zeros([BM], tl.float32)
+    products = tl.zeros([BM, BK], tl.float32)  # φ(q)·z, summed over d once, at the end
     for start in range(0, D, BK):
         d = start + tl.arange(0, BK)
         # Padding needs no care here: s and z are zero beyond D.
-        q = tl.load(q_ptr + m[:, None] * D + d[None, :], mask=(m[:, None] < M) & (d[None, :] < D), other=0.0)
-        state = tl.load(state_ptr + d[:, None] * D + j[None, :], mask=(d[:, None] < D) & (j[None, :] < D), other=0.0)
-        z = tl.load(state_ptr + D * D + d, mask=d < D, other=0.0)
-        features = phi(q)
-        numerator = tl.dot(features, state, numerator, input_precision="tf32")
-        denominator += tl.sum(features * z[None, :], axis=1)
-    o = numerator / (denominator + eps)[:, None]
-    tl.store(o_ptr + m[:, None] * D + j[None, :], o, mask=(m[:, None] < M) & (j[None, :] < D))
+        features = phi(load_tile(q, m0, start, M, D, BM, BK, TMA))
+        tile = load_tile(state, j0, start, D, D, BN, BK, TMA)
+        numerator = tl.dot(features, tl.trans(tile), numerator, input_precision="tf32")
+        products += features * tl.load(z_ptr + d, mask=d < D, other=0.0)
+    o = numerator * (1.0 / (tl.sum(products, axis=1) + eps))[:, None]
+    m, j = m0 + tl.arange(0, BM)[:, None], j0 + tl.arange(0, BN)
+    tl.store(o_ptr + m * D + j, o, mask=(m < M) & (j < D))
 
 
 def run(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, TILE: int, ROWS: int, SPLITS: int,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, TI: int, TJ: int, ROWS: int, SPLITS: int,
     BM: int, BN: int, num_warps: int, num_stages: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Return o [M, D] of q, k, v [M, D]."""
+    """Return o [M, D] of q, k, v [M, D]. At most SPLITS programs share the rows of one tile of s."""
     M, D = q.shape
     n = D * D + D
-    parts = torch.empty([SPLITS, n], dtype=torch.float32, device=q.device)
-    state = torch.empty([n], dtype=torch.float32, device=q.device)
+    rows_per_part = triton.cdiv(triton.cdiv(M, SPLITS), ROWS) * ROWS
+    splits = triton.cdiv(M, rows_per_part)  # so that none is empty
+    parts = torch.empty([splits, n], dtype=torch.float32, device=q.device)
+    total = torch.empty([n], dtype=torch.float32, device=q.device)
+    state, z = total[: D * D].view(D, D), total[D * D :]
     o = torch.empty_like(q)
-    options = {"num_warps": num_warps, "num_stages": num_stages}
-    rows_per_part = triton.cdiv(triton.cdiv(M, SPLITS), 16) * 16
-    tiles = triton.cdiv(D, TILE)
-    parts_kernel[(SPLITS, tiles, tiles)](k, v, parts, M, D, rows_per_part, TILE=TILE, ROWS=ROWS, **options)
-    BLOCK = 4096 // SPLITS  # 32 numbers per thread
-    sum_kernel[(triton.cdiv(n, BLOCK),)](parts, state, n, SPLITS=SPLITS, BLOCK=BLOCK, num_warps=4)
-    output_kernel[(triton.cdiv(M, BM), triton.cdiv(D, BN))](q, state, o, M, D, eps, BM=BM, BN=BN, BK=32, **options)
+    # TMA wants a pitch, and a start, of a multiple of 16 bytes.
+    tma = D % 4 == 0 and all(matrix.data_ptr() % 16 == 0 for matrix in (q, k, v))
+
+    def source(matrix: torch.Tensor, height: int, width: int) -> TensorDescriptor | torch.Tensor:
+        return TensorDescriptor.from_tensor(matrix, [height, width]) if tma else matrix
+
+    options = {"TMA": tma, "num_warps": num_warps, "num_stages": num_stages}
+    grid = (triton.cdiv(D, TJ), triton.cdiv(D, TI), splits)
+    parts_kernel[grid](
+        source(k, ROWS, TI), source(v, ROWS, TJ), parts, M, D, rows_per_part, TI=TI, TJ=TJ, ROWS=ROWS, **options
+    )
+    most = triton.next_power_of_2(splits)
+    BLOCK = 4096 // most  # 32 numbers per thread
+    sum_kernel[(triton.cdiv(n, BLOCK),)](parts, total, splits, n, MOST=most, BLOCK=BLOCK, num_warps=4)
+    BK = 32  # 128 bytes, the width of TMA's swizzle
+    output_kernel[(triton.cdiv(D, BN), triton.cdiv(M, BM))](
+        source(q, BM, BK), source(state, BN, BK), z, o, M, D, eps, BM=BM, BN=BN, BK=BK, **options
+    )
     return o
 
 
-def _splits(case: Case, TILE: int, programs: int) -> int:
-    """A power of two that gives about `programs` programs, each with at least 32 rows."""
-    tiles = triton.cdiv(case["D"], TILE) ** 2
-    wanted = triton.next_power_of_2(triton.cdiv(programs, tiles))
-    return max(1, min(128, wanted, triton.next_power_of_2(triton.cdiv(case["M"], 32))))
-
-
-def _config(case: Case, TILE: int, ROWS: int, programs: int, BM: int, BN: int, warps: int, stages: int) -> Config:
+def _config(
+    case: Case, TI: int, TJ: int, ROWS: int, programs: int, BM: int, BN: int, warps: int, stages: int
+) -> Config:
+    """SPLITS gives about `programs` programs in the first launch, each with at least two chunks of ROWS rows."""
+    tiles = triton.cdiv(case["D"], TI) * triton.cdiv(case["D"], TJ)
+    splits = max(1, min(128, programs // tiles, triton.cdiv(case["M"], 2 * ROWS)))
     return {
-        "TILE": TILE, "ROWS": ROWS, "SPLITS": _splits(case, TILE, programs), "BM": BM, "BN": BN,
+        "TI": TI, "TJ": TJ, "ROWS": ROWS, "SPLITS": splits, "BM": BM, "BN": BN,
         "num_warps": warps, "num_stages": stages,
     }  # fmt: skip
 
 
 def default(case: Case) -> Config:
-    width = min(64, max(16, triton.next_power_of_2(case["D"])))
-    small = case["M"] * case["D"] < 1 << 20
-    # Four programs per multiprocessor for wide heads: with one, each walks over its rows for longer than all else takes.
-    return _config(case, width, 32, 512 if case["D"] >= 128 else 128, 32 if small else 64, width, 4, 3)
+    D = case["D"]
+    TI = min(64, max(16, triton.next_power_of_2(D)))
+    # Two programs for each of 132 multiprocessors: one multiplies while the other computes φ and splits numbers. Their number
+    # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one.
+    wide = D > 128
+    BN = 128 if wide else TI
+    return _config(case, TI, 128 if wide else 64, 32, 264 if D >= 64 else 132, 64, BN, 4, 3)
 
 
 def space(case: Case) -> list[Config]:
     widest = min(128, max(16, triton.next_power_of_2(case["D"])))
-    return (
-        [default(case)]
-        + [
-            _config(case, tile, rows, programs, bm, bn, 4, stages)
-            for tile in sorted({min(32, widest), min(64, widest)})
-            for rows in (32, 64)
-            for programs in (128, 512)
-            for bm, bn in ((32, min(64, widest)), (64, min(64, widest)), (64, widest))
-            for stages in (2,)
-        ]
-        + [_config(case, min(64, widest), 32, programs, 64, min(64, widest), 8, 3) for programs in (128, 512)]
-    )
+    narrow = min(64, widest)
+    tiles = {(narrow, 64, 4), (narrow, max(64, widest), 4), (widest, max(64, widest), 8)}
+    configs = [default(case)] + [
+        _config(case, ti, tj, rows, programs, bm, bn, warps, 3)
+        for ti, tj, warps in sorted(tiles)
+        for rows in (32, 64)
+        for programs in (132, 264)
+        for bm, bn in sorted({(64, narrow), (64, widest), (128, widest)})
+    ]
+    return [config for n, config in enumerate(configs) if config not in configs[:n]]
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

@@ -92,10 +92,10 @@ def run(
     return c
 
 
-def _config(tile: tuple[int, int, int], warps: int, per_sm: int, transpose: bool) -> Config:
+def _config(tile: tuple[int, int, int], warps: int, per_sm: int, transpose: bool, group: int = 8) -> Config:
     BM, BN, BK = tile
     return {
-        "BM": BM, "BN": BN, "BK": BK, "GROUP": 8, "TRANSPOSE_B": transpose, "BLOCKS_PER_SM": per_sm, "WARPS": warps,
+        "BM": BM, "BN": BN, "BK": BK, "GROUP": group, "TRANSPOSE_B": transpose, "BLOCKS_PER_SM": per_sm, "WARPS": warps,
     }  # fmt: skip
 
 
@@ -114,10 +114,11 @@ def space(case: Case) -> list[Config]:
     if case.dtype == "fp16":  # the others spill with four warps
         shapes.append((128, 128, 4))
     return [
-        _config((bm, bn, depth), warps, per_sm, transpose)
+        _config((bm, bn, depth), warps, per_sm, transpose, group)
         for bm, bn, warps in shapes
         for per_sm in (0, 1)
         for transpose in ([False] if case.dtype == "fp16" else [False, True])
+        for group in ((8, 16) if case.dtype == "fp16" else (8,))
     ]
 
 

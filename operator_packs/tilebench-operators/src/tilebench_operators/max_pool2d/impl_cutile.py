@@ -1,10 +1,10 @@
-"""2-D max pooling in cuTile: wide loads of four neighbouring columns, windows put together in registers.
+"""2-D max pooling in cuTile: a lane walks down the columns of one 16-byte load, which are all it reads of a row.
 
-With 3×3 windows at stride 2, result row r is the maximum of the rows 2r-1, 2r and 2r+1. Even and odd rows are two views
-of the input, so a tile is PLANES pieces of one row of either. A block walks down: the lower row of one window is the
-upper one of the next. Then four columns 4i..4i+3 end two windows: 4i-1..4i+1 and 4i+1..4i+3, and only column 4i-1 is
-loaded beside them. A row or column that lies outside is replaced by one of the same window: a maximum doesn't mind.
-Other windows (edge cases only) take one strided load per tap.
+With 3×3 windows at stride 2, VEC columns end VEC / 2 windows, and only the column to the left is loaded beside them, from
+L1. Going down, the lower row of one window is the upper one of the next and stays in registers. A row or column that lies
+outside is replaced by one of the same window, which a maximum doesn't mind: so no load needs a mask, and all rows of a
+lane are on their way together. Offsets that are multiples of VEC in the code's own arithmetic become 16-byte loads.
+Other windows, and rows that are no whole number of loads (edge cases only), take one strided load per tap.
 """
 
 import math
@@ -13,41 +13,51 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
-NEG_INF = ct.PaddingMode.NEG_INF
+
+def column(tile, i, LANES):
+    """Column i of every lane: [LANES, N] -> [LANES, 1]."""
+    return ct.extract(tile, (0, i), (LANES, 1))
 
 
-def column(quads, i, PLANES, LANES):
-    """Column i of every quad: [PLANES, LANES, 4] -> [PLANES, LANES, 1]."""
-    return ct.extract(quads, (0, 0, i), (PLANES, LANES, 1))
+def pooled(tall, left, LANES, VEC):
+    """Maxima of three neighbouring columns, two apart: tall [LANES, VEC] and the column left of it [LANES, 1] -> [LANES, VEC / 2]."""
+    first = ct.maximum(ct.maximum(left, column(tall, 0, LANES)), column(tall, 1, LANES))
+    second = ct.maximum(ct.maximum(column(tall, 1, LANES), column(tall, 2, LANES)), column(tall, 3, LANES))
+    result = ct.cat((first, second), 1)
+    if VEC == 8:
+        third = ct.maximum(ct.maximum(column(tall, 3, LANES), column(tall, 4, LANES)), column(tall, 5, LANES))
+        fourth = ct.maximum(ct.maximum(column(tall, 5, LANES), column(tall, 6, LANES)), column(tall, 7, LANES))
+        result = ct.cat((result, ct.cat((third, fourth), 1)), 1)
+    return result
 
 
 @ct.kernel
-def quad_kernel(even, odd, out, PLANES: ct.Constant[int], ROWS: ct.Constant[int], LANES: ct.Constant[int]):
-    """One block, ROWS rows of 2·LANES results of PLANES planes; even [planes, H_out, W] and odd [planes, ⌊H / 2⌋, W]
-    are the input's rows, out [planes, H_out, W_out]; 3×3 windows, stride 2, padding 1, H > 1."""
-    i, j, p = ct.bid(0), ct.bid(1), ct.bid(2)
-    width = even.shape[2]
-    tile = (PLANES, 1, 4 * LANES)
-    planes = ct.minimum(p * PLANES + ct.arange(PLANES, dtype=ct.int32), even.shape[0] - 1)[:, None]
-    quad = j * (4 * LANES) + 4 * ct.arange(LANES, dtype=ct.int32)
-    beside = ct.minimum(ct.maximum(quad - 1, 0), width - 1)[None, :]
-    first = i * ROWS
-    above = ct.maximum(first - 1, 0)
-    upper = ct.load(odd, (p, above, j), tile, padding_mode=NEG_INF, allow_tma=False)
-    upper_beside = ct.gather(odd, (planes, above, beside), check_bounds=False)
-    for row in range(first, ct.minimum(first + ROWS, out.shape[1])):
-        below = ct.minimum(row, odd.shape[1] - 1)
-        middle = ct.load(even, (p, row, j), tile, padding_mode=NEG_INF, allow_tma=False)
-        lower = ct.load(odd, (p, below, j), tile, padding_mode=NEG_INF, allow_tma=False)
-        middle_beside = ct.gather(even, (planes, row, beside), check_bounds=False)
-        lower_beside = ct.gather(odd, (planes, below, beside), check_bounds=False)
-        quads = ct.maximum(ct.maximum(upper, middle), lower).reshape((PLANES, LANES, 4))
-        before = ct.maximum(ct.maximum(upper_beside, middle_beside), lower_beside).reshape((PLANES, LANES, 1))
-        c0, c1 = column(quads, 0, PLANES, LANES), column(quads, 1, PLANES, LANES)
-        c2, c3 = column(quads, 2, PLANES, LANES), column(quads, 3, PLANES, LANES)
-        pair = ct.cat((ct.maximum(ct.maximum(before, c0), c1), ct.maximum(ct.maximum(c1, c2), c3)), 2)
-        ct.store(out, (p, row, j), pair.reshape((PLANES, 1, 2 * LANES)), allow_tma=False)
-        upper, upper_beside = lower, lower_beside
+def strip_kernel(
+    x, out, lanes, H, loads, H_out, strips, ROWS: ct.Constant[int], VEC: ct.Constant[int], LANES: ct.Constant[int]
+):
+    """One block, LANES strips of ROWS rows of VEC / 2 results; x [planes·H·loads·VEC], out [planes·H_out·loads·VEC / 2], both
+    below 2^31 elements; 3×3 windows, stride 2, padding 1. The strips, `lanes` in all, are counted along a row first."""
+    number = ct.bid(0) * LANES + ct.arange(LANES, dtype=ct.int32)
+    lane = ct.minimum(number, lanes - 1)
+    strip, load = lane // loads, lane % loads
+    plane, first = strip // strips, strip % strips * ROWS
+    source, target = x.get_raw_memory(), out.get_raw_memory()
+    vector, half = ct.arange(VEC, dtype=ct.int32)[None, :], ct.arange(VEC // 2, dtype=ct.int32)[None, :]
+    beside = ct.where(load > 0, -1, 0)
+
+    # Input row 2·first - 1 and those below it; ahead of every store, which the compiler does not move loads across.
+    wides, lefts = (), ()
+    for r in ct.static_iter(range(2 * ROWS + 1)):
+        row = ct.maximum(ct.minimum(2 * first + (r - 1), H - 1), 0)
+        at = ((plane * H + row) * loads + load) * VEC
+        wides = (*wides, source.load_offset(at[:, None] + vector))
+        lefts = (*lefts, source.load_offset(at + beside)[:, None])
+    for r in ct.static_iter(range(ROWS)):
+        tall = ct.maximum(ct.maximum(wides[2 * r], wides[2 * r + 1]), wides[2 * r + 2])
+        left = ct.maximum(ct.maximum(lefts[2 * r], lefts[2 * r + 1]), lefts[2 * r + 2])
+        at = ((plane * H_out + first + r) * loads + load) * (VEC // 2)
+        held = (number < lanes) & (first + r < H_out)
+        target.store_offset(at[:, None] + half, pooled(tall, left, LANES, VEC), mask=held[:, None])
 
 
 @ct.kernel
@@ -70,17 +80,18 @@ def window_kernel(x, out, H, W, H_out, W_out, stride, padding, SIZE: ct.Constant
 
 def run(
     input: torch.Tensor, N: int, C: int, H: int, W: int, kernel_size: int, stride: int, padding: int, *,
-    PLANES: int, ROWS: int, LANES: int,
+    ROWS: int, LANES: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return the pooled images [N·C·H_out·W_out] of input [N·C·H·W], both flat NCHW."""
     H_out, W_out = ((extent + 2 * padding - kernel_size) // stride + 1 for extent in (H, W))
     out = torch.empty(N * C * H_out * W_out, dtype=input.dtype, device=input.device)
     stream = torch.cuda.current_stream()
-    if (kernel_size, stride, padding) == (3, 2, 1) and H > 1:
-        x = input.view(N * C, H, W)
-        arrays = (x[:, 0::2], x[:, 1::2], out.view(N * C, H_out, W_out))
-        grid = (ct.cdiv(H_out, ROWS), ct.cdiv(W, 4 * LANES), ct.cdiv(N * C, PLANES))
-        ct.launch(stream, grid, quad_kernel, (*arrays, PLANES, ROWS, LANES))
+    vec = 16 // input.element_size()
+    if (kernel_size, stride, padding) == (3, 2, 1) and W % vec == 0 and input.data_ptr() % 16 == 0:
+        strips, loads = ct.cdiv(H_out, ROWS), W // vec
+        lanes = N * C * strips * loads
+        arguments = (input, out, lanes, H, loads, H_out, strips, ROWS, vec, LANES)
+        ct.launch(stream, (ct.cdiv(lanes, LANES),), strip_kernel, arguments)
     else:
         grid = (ct.cdiv(out.numel(), 512),)
         ct.launch(stream, grid, window_kernel, (input, out, H, W, H_out, W_out, stride, padding, kernel_size, 512))
@@ -88,21 +99,12 @@ def run(
 
 
 def default(case: Case) -> Config:
-    # The longest run of a row that wastes at most a third of its lanes: short runs are loaded far below full speed.
-    # Then planes until a thread holds two quads.
-    quads = ct.cdiv(case["W"] or case["H"], 4)
-    lanes = next((lanes for lanes in (32, 16) if ct.cdiv(quads, lanes) * lanes * 3 <= quads * 4), 8)
-    return {"PLANES": 256 // lanes, "ROWS": 1 if case["H"] <= 128 else 4, "LANES": lanes}
+    # Longer strips read fewer rows twice, but leave fewer threads.
+    return {"ROWS": 1 if case["H"] <= 96 else 2 if case["H"] <= 256 else 4, "LANES": 128}
 
 
 def space(case: Case) -> list[Config]:
-    return [
-        {"PLANES": planes, "ROWS": rows, "LANES": lanes}
-        for lanes in (8, 16, 32, 64)
-        for planes in (4, 8, 16, 32)
-        for rows in (1, 4, 8)
-        if 128 <= planes * lanes <= 512
-    ]
+    return [{"ROWS": rows, "LANES": lanes} for rows in (1, 2, 3, 4, 8) for lanes in (128, 256)]
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

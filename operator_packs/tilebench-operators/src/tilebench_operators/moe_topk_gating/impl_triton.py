@@ -1,8 +1,10 @@
-"""Gating in Triton: one program takes several tokens, and finds each of their k largest logits by one maximum.
+"""Gating in Triton: one program takes several tokens, and finds their k largest logits one after the other.
 
-A logit and its column are packed into one integer key: the logit above, as an integer in the same order, and the
-column below, counted from the end so that of equal logits the lowest column is the largest key. Keys are unique, so a
-winner is removed by comparing keys. 16-bit logits make 32-bit keys, fp32 logits 64-bit ones.
+What counts is the number of instructions per logit. A 16-bit logit and its column are packed into one 32-bit key: the logit
+above, as an integer in the same order, and the column below, counted from the end so that of equal logits the lowest
+column is the largest key. One maximum finds both, and since keys are unique, comparing keys removes the winner. For
+fp32 logits such keys would have 64 bits, which take two registers and twice the instructions: there, a second
+reduction finds the lowest column that holds the maximum.
 """
 
 import torch
@@ -10,27 +12,48 @@ import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel
 
-
-@triton.jit
-def flip(bits, BITS: tl.constexpr):
-    """Map a float's bits to an integer in the same order, and back: negative floats order by falling bits."""
-    return bits ^ ((bits >> (BITS - 1)) & ((1 << (BITS - 1)) - 1))
+LOWEST = tl.constexpr(-(1 << 31))
 
 
 @triton.jit
-def pack(x, columns, KEY: tl.constexpr, BITS: tl.constexpr):
-    """Return keys [rows, columns] of type KEY (2·BITS wide) of logits x [rows, columns] with BITS bits each."""
-    bits = x.to(tl.int16 if BITS == 16 else tl.int32, bitcast=True)
-    bits = tl.where(x.to(tl.float32) == 0.0, 0, bits.to(tl.int32))  # -0 ties with +0
-    return (flip(bits, BITS).to(KEY) << BITS) | ((1 << (BITS - 1)) - 1 - columns).to(KEY)
+def flip(key):
+    """Map a key whose upper half is a float's bits to an integer in the same order, and back.
+
+    Negative floats order by falling bits; the column stays as it is.
+    """
+    return key ^ ((key >> 31) & 0x7FFF0000)
 
 
 @triton.jit
-def unpack(key, FLOAT: tl.constexpr, BITS: tl.constexpr):
-    """Return the logits in `key` as fp32, and their columns as int32."""
-    bits = flip((key >> BITS).to(tl.int32), BITS)
-    logits = bits.to(tl.int16 if BITS == 16 else tl.int32).to(FLOAT, bitcast=True).to(tl.float32)
-    return logits, (1 << (BITS - 1)) - 1 - (key & ((1 << BITS) - 1)).to(tl.int32)
+def largest_packed(x, columns, E, slots, K: tl.constexpr):
+    """The K largest of x [rows, BLOCK], 16 bits wide: their values as fp32 and their columns, both [rows, SLOTS]."""
+    bits = (x + 0.0).to(x.dtype).to(tl.int16, bitcast=True).to(tl.int32)  # -0 + 0 is +0, with which it ties
+    keys = tl.where(columns < E, flip((bits << 16) | (0x7FFF - columns)), LOWEST)
+    winners = tl.full([x.shape[0], slots.shape[1]], LOWEST, tl.int32)
+    for slot in tl.static_range(K):
+        winner = tl.max(keys, axis=1, keep_dims=True)
+        winners = tl.where(slots == slot, winner, winners)
+        if slot + 1 < K:
+            keys = tl.where(keys == winner, LOWEST, keys)
+    bits = flip(winners)
+    values = (bits >> 16).to(tl.int16).to(x.dtype, bitcast=True).to(tl.float32)
+    return values, 0x7FFF - (bits & 0xFFFF)
+
+
+@triton.jit
+def largest(x, columns, E, slots, K: tl.constexpr):
+    """As `largest_packed`, for fp32. Padding and winners become NaN, which no maximum takes and no number equals."""
+    x = tl.where(columns < E, x, float("nan"))
+    values = tl.zeros([x.shape[0], slots.shape[1]], tl.float32)
+    indices = tl.zeros([x.shape[0], slots.shape[1]], tl.int32)
+    for slot in tl.static_range(K):
+        value = tl.max(x, axis=1, keep_dims=True)
+        index = tl.min(tl.where(x == value, columns, E), axis=1, keep_dims=True)
+        values = tl.where(slots == slot, value, values)
+        indices = tl.where(slots == slot, index, indices)
+        if slot + 1 < K:
+            x = tl.where(columns == index, float("nan"), x)
+    return values, indices
 
 
 @triton.jit
@@ -39,30 +62,21 @@ def gating_kernel(
     K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program, ROWS tokens: logits point to [M, E], weights and indices to [M, K]; BLOCK >= E, SLOTS >= K."""
-    FLOAT: tl.constexpr = logits_ptr.dtype.element_ty
-    BITS: tl.constexpr = FLOAT.primitive_bitwidth
-    KEY: tl.constexpr = tl.int32 if BITS == 16 else tl.int64
-    LOWEST: tl.constexpr = -(1 << (2 * BITS - 1))
-
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     columns = tl.arange(0, BLOCK)[None, :]
-    x = tl.load(logits_ptr + rows.to(tl.int64) * E + columns, mask=(rows < M) & (columns < E), other=0.0)
-    keys = tl.where(columns < E, pack(x, columns, KEY, BITS), LOWEST)
-
     slots = tl.arange(0, SLOTS)[None, :]
-    winners = tl.full([ROWS, SLOTS], LOWEST, KEY)
-    for slot in range(K):
-        winner = tl.max(keys, axis=1, keep_dims=True)
-        winners = tl.where(slots == slot, winner, winners)
-        keys = tl.where(keys == winner, LOWEST, keys)
+    x = tl.load(logits_ptr + rows.to(tl.int64) * E + columns, mask=(rows < M) & (columns < E), other=0.0)
+    if x.dtype == tl.float32:
+        values, indices = largest(x, columns, E, slots, K)
+    else:
+        values, indices = largest_packed(x, columns, E, slots, K)
 
-    values, indices = unpack(winners, FLOAT, BITS)
     values = tl.where(slots < K, values, float("-inf"))
     numerators = tl.exp(values - tl.max(values, axis=1, keep_dims=True))
-    weights = numerators / tl.sum(numerators, axis=1, keep_dims=True)
+    weights = numerators * (1.0 / tl.sum(numerators, axis=1, keep_dims=True))
     out = rows.to(tl.int64) * K + slots
     mask = (rows < M) & (slots < K)
-    tl.store(weights_ptr + out, weights.to(FLOAT), mask=mask)
+    tl.store(weights_ptr + out, weights.to(x.dtype), mask=mask)
     tl.store(indices_ptr + out, indices, mask=mask)
 
 
@@ -80,8 +94,8 @@ def run(
 
 
 def default(case: Case) -> Config:
-    # 128 threads with 8 to 32 logits each (fp32: 16, since their keys take two registers), and two programs for each
-    # of 132 SMs where there are so many tokens.
+    # 128 threads with 8 to 32 logits each (fp32: 16, which are as many bytes), and two programs for each of 132 SMs
+    # where there are so many tokens.
     rows = 8
     while rows < (16 if case.dtype_size == 4 else 32) and case["M"] >= 264 * 2 * rows:
         rows *= 2

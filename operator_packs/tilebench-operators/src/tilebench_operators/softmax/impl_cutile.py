@@ -2,7 +2,7 @@
 
 `rows_kernel` compiles once per number of chunks: a row lives in registers as a tuple of chunks, and the length of such
 a tuple must be known. That buys the single read without a tile of a power of two, half of whose lanes would be idle.
-No load uses TMA: it takes longer to set up than it saves on tiles of a few rows.
+All loads of a row are under way before the first is used: those of chunks that lie inside have no bounds check.
 """
 
 import math
@@ -11,6 +11,7 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
+from tilebench_operators._cutile_rows import full_chunks, load, store
 from tilebench_operators._tile_rows import fits_on_chip, hinted, row_default, row_space
 
 LOG2_E = math.log2(math.e)  # exp(x) = 2^(x·log2 e), and the GPU has an instruction for 2^x
@@ -23,30 +24,33 @@ def exp(x):
 
 
 @ct.kernel
-def rows_kernel(x, y, ROWS: ct.Constant[int], TILE: ct.Constant[int], CHUNKS: ct.Constant[int]):
-    """One block, ROWS rows: x and y are [rows, cols]; CHUNKS·TILE >= cols. Beyond a row's end is -inf, whose exp is 0.
+def rows_kernel(
+    x, y, ROWS: ct.Constant[int], TILE: ct.Constant[int], FULL: ct.Constant[int], CHUNKS: ct.Constant[int]
+):  # fmt: skip
+    """One block, ROWS rows: x and y are [rows, cols]; CHUNKS·TILE >= cols, and FULL chunks lie inside.
 
-    Rows beyond the last are all -inf and become NaN, which is not stored.
+    Beyond a row's end is -inf, whose exp is 0. Rows beyond the last are all -inf and become NaN, which is not stored.
     """
     i = ct.bid(0)
     tiles = ()
-    maxima = ct.full((ROWS, TILE), -math.inf, ct.float32)
     for chunk in ct.static_iter(range(CHUNKS)):
-        t = ct.load(x, (i, chunk), (ROWS, TILE), padding_mode=NEG_INF, allow_tma=False).astype(ct.float32)
-        tiles += (t,)
-        maxima = ct.maximum(maxima, t)
-    maximum = ct.max(maxima, 1, keepdims=True)
+        tiles += (load(x, (i, chunk), (ROWS, TILE), chunk < FULL, NEG_INF),)
+    maxima = tiles[0]
+    for chunk in ct.static_iter(range(1, CHUNKS)):
+        maxima = ct.maximum(maxima, tiles[chunk])
+    scaled_maximum = ct.max(maxima, 1, keepdims=True).astype(ct.float32) * LOG2_E
 
     numerators = ()
     sums = ct.zeros((ROWS, TILE), ct.float32)
     for chunk in ct.static_iter(range(CHUNKS)):
-        numerator = exp(tiles[chunk] - maximum)
+        # exp(x - maximum) with one fused multiplication; the rounding of scaled_maximum cancels in the quotient.
+        numerator = ct.exp2(tiles[chunk].astype(ct.float32) * LOG2_E - scaled_maximum, flush_to_zero=True)
         numerators += (numerator,)
         sums += numerator
-    scale = 1.0 / ct.sum(sums, 1, keepdims=True)
+    scale = ct.truediv(1.0, ct.sum(sums, 1, keepdims=True), rounding_mode=ct.RoundingMode.APPROX)
 
     for chunk in ct.static_iter(range(CHUNKS)):
-        ct.store(y, (i, chunk), (numerators[chunk] * scale).astype(y.dtype), allow_tma=False)
+        store(y, (i, chunk), (numerators[chunk] * scale).astype(y.dtype), chunk < FULL)
 
 
 @ct.kernel
@@ -76,7 +80,7 @@ def run(x: torch.Tensor, *, ROWS: int, TILE: int, WARPS: int) -> torch.Tensor:
     y = torch.empty_like(x)
     stream = torch.cuda.current_stream()
     if fits_on_chip(cols, ROWS, WARPS):
-        arguments = (x, y, ROWS, TILE, ct.cdiv(cols, TILE))
+        arguments = (x, y, ROWS, TILE, full_chunks(rows, cols, ROWS, TILE), ct.cdiv(cols, TILE))
         ct.launch(stream, (ct.cdiv(rows, ROWS),), hinted(rows_kernel, WARPS), arguments)
     else:
         ct.launch(stream, (rows,), hinted(online_kernel, WARPS), (x, y, TILE))

@@ -18,7 +18,7 @@ from tilebench_core.config import RunConfig, TuneSettings, run_config
 from tilebench_core.errors import ConfigError, NotTunable, RequestError
 from tilebench_core.figures.tuning import draw_tuning, tuning_curves
 from tilebench_core.kernel import Kernel
-from tilebench_core.precompile import _compile_job, _Job, _jobs, _Search, _slices
+from tilebench_core.precompile import _compile_job, _Job, _jobs, _Search, _slices, _worthwhile
 from tilebench_core.registry import installed
 from tilebench_core.timing import TimingSettings
 from tilebench_core.tracking.sync import _files
@@ -328,6 +328,15 @@ def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypat
 def test_few_searches_are_compiled_in_so_many_parts_that_no_core_is_idle(searches, cores, slices):
     jobs = [_Job("one", "m", "softmax", [], True, [])] * searches + [_Job("one", "m", "softmax", [], False, [])]
     assert _slices(jobs, cores) == slices
+
+
+@pytest.mark.parametrize(
+    ("cases", "tuned", "jobs_left"), [([1], False, 0), ([1, 1], False, 2), ([2], False, 1), ([1], True, 1)]
+)
+def test_a_single_kernel_is_left_to_the_worker_and_a_search_never(cases, tuned, jobs_left):
+    one = Case("softmax", "fp16", {"n": 8})
+    jobs = [_Job("one", "m", "softmax", [one] * count, tuned, []) for count in cases]
+    assert len(_worthwhile(jobs)) == jobs_left
 
 
 def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):

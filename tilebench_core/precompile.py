@@ -104,6 +104,12 @@ def _jobs(tasks: Sequence[CaseTask], tune: TuneSettings) -> list[_Job]:
     return jobs
 
 
+def _worthwhile(jobs: list[_Job]) -> list[_Job]:
+    """The jobs, or none for a single kernel: the worker has compiled it before a compiler has started."""
+    single = len(jobs) == 1 and not jobs[0].tuned and len(jobs[0].cases) == 1
+    return [] if single else jobs
+
+
 def _compile_job(
     backend_name: str,
     options: Mapping[str, Any],
@@ -198,7 +204,7 @@ class Precompiler:
         say: Callable[[str], None],
     ) -> None:
         self._say, self._started = say, time.monotonic()
-        jobs = _jobs(tasks, config.tune)
+        jobs = _worthwhile(_jobs(tasks, config.tune))
         operators = {task.operator.folder: task.operator for task in tasks}
         self._pending: dict[tuple[str, str, str, int], set[Future[Compiled]]] = {}
         self._all: set[Future[Compiled]] = set()

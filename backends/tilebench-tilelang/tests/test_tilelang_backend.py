@@ -111,7 +111,7 @@ def test_the_matrix_product_uses_the_tensor_cores_of_hopper():
     from tilebench_operators.matmul_fp32_fp16_fp8.impl_tilelang import KERNEL
 
     a = torch.zeros(64, 64, dtype=torch.float16)
-    config = {"BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "stages": 4, "threads": 256}
+    config = {"BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "TRANSPOSE_B": False, "stages": 4, "threads": 256}
     (launch,) = TilelangBackend().compile_for(KERNEL, [a, a], config, "sm_90").launches
     assert "wgmma_ss" in launch.stages["cuda"]
     assert "tma_load" in launch.stages["cuda"]

@@ -35,12 +35,6 @@ def grouped(tile, m_tiles, n_tiles, GROUP: tl.constexpr):
 
 
 @triton.jit
-def halves(tile):
-    """The left and the right half of a tile's columns."""
-    return tl.split(tl.permute(tl.reshape(tile, [tile.shape[0], 2, tile.shape[1] // 2]), [0, 2, 1]))
-
-
-@triton.jit
 def transpose_kernel(b_ptr, t_ptr, K, N, TILE: tl.constexpr):
     """t[n, k] = b[k, n]; b [K, N], t [N, K]."""
     k = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
@@ -66,18 +60,11 @@ def matmul_kernel(
             a = a_desc.load([m * BM, step * BK])
             b = tl.trans(b_desc.load([n * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, n * BN])
             accumulator = tl.dot(a, b, accumulator, input_precision="tf32")
-        # The tile leaves in parts: the staging buffer shrinks, which makes room for another stage of operands.
-        left, right = halves(accumulator)
-        if c_desc.dtype == tl.float32:
-            first, second = halves(left)
-            third, fourth = halves(right)
-            c_desc.store([m * BM, n * BN], first)
-            c_desc.store([m * BM, n * BN + BN // 4], second)
-            c_desc.store([m * BM, n * BN + BN // 2], third)
-            c_desc.store([m * BM, n * BN + BN // 4 * 3], fourth)
-        else:
-            c_desc.store([m * BM, n * BN], left.to(c_desc.dtype))
-            c_desc.store([m * BM, n * BN + BN // 2], right.to(c_desc.dtype))
+        # The tile leaves in two halves: the staging buffer shrinks, which makes room for another stage of operands.
+        halves = tl.permute(tl.reshape(accumulator, [BM, 2, BN // 2]), [0, 2, 1])
+        left, right = tl.split(halves)
+        c_desc.store([m * BM, n * BN], to_output(left, c_desc.dtype))
+        c_desc.store([m * BM, n * BN + BN // 2], to_output(right, c_desc.dtype))
 
 
 @triton.jit
@@ -87,20 +74,25 @@ def fp8_kernel(
     TRANSPOSED: tl.constexpr, FLATTEN: tl.constexpr,
 ):  # fmt: skip
     """The same for fp8. Hopper's tensor cores add fp8 products with about 14 bits, so each BK of them is summed apart
-    and then added in fp32. The tile's upper and lower half take turns, so that one partial sum of half a tile is alive.
-    Triton waits for each before it adds: a second program on the multiprocessor multiplies meanwhile."""
-    HALF: tl.constexpr = BM // 2
+    and then added in fp32. The tile's two halves take turns, so that a single partial sum of half a tile is alive."""
+    HALF: tl.constexpr = BN // 2
     m_tiles, n_tiles, k_tiles = tl.cdiv(M, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
     for tile in tl.range(tl.program_id(0), m_tiles * n_tiles, tl.num_programs(0), flatten=FLATTEN):
         m, n = grouped(tile, m_tiles, n_tiles, GROUP)
-        upper = tl.zeros([HALF, BN], tl.float32)
-        lower = tl.zeros([HALF, BN], tl.float32)
+        left = tl.zeros([BM, HALF], tl.float32)
+        right = tl.zeros([BM, HALF], tl.float32)
         for step in range(k_tiles):
-            b = tl.trans(b_desc.load([n * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, n * BN])
-            upper += tl.dot(a_desc.load([m * BM, step * BK]), b)
-            lower += tl.dot(a_desc.load([m * BM + HALF, step * BK]), b)
-        c_desc.store([m * BM, n * BN], to_output(upper, c_desc.dtype))
-        c_desc.store([m * BM + HALF, n * BN], to_output(lower, c_desc.dtype))
+            a = a_desc.load([m * BM, step * BK])
+            if TRANSPOSED:
+                b_left = tl.trans(b_desc.load([n * BN, step * BK]))
+                b_right = tl.trans(b_desc.load([n * BN + HALF, step * BK]))
+            else:
+                b_left = b_desc.load([step * BK, n * BN])
+                b_right = b_desc.load([step * BK, n * BN + HALF])
+            left += tl.dot(a, b_left)
+            right += tl.dot(a, b_right)
+        c_desc.store([m * BM, n * BN], to_output(left, c_desc.dtype))
+        c_desc.store([m * BM, n * BN + HALF], to_output(right, c_desc.dtype))
 
 
 @triton.jit
@@ -138,20 +130,18 @@ def run(
             a, b, c, M, N, K, BM=64, BN=64, BK=32, GROUP=8, num_warps=4, num_stages=3
         )
         return c
+    columns = BN // 2 if size == 1 else BN  # of b in one load
     if TRANSPOSE_B:
         transposed = torch.empty([N, K], dtype=b.dtype, device=b.device)
         TILE = 64 if size > 1 else 128  # at least 128 bytes in a row, read and written
         transpose_kernel[(triton.cdiv(K, TILE), triton.cdiv(N, TILE))](b, transposed, K, N, TILE=TILE, num_warps=8)
-        b_desc = TensorDescriptor.from_tensor(transposed, [BN, BK])
+        b_desc = TensorDescriptor.from_tensor(transposed, [columns, BK])
     else:
-        b_desc = TensorDescriptor.from_tensor(b, [BK, BN])
-    fp8 = (
-        size == 1
-    )  # tiles are loaded and stored in halves of rows; others leave in two (fp16) or four parts of columns
-    a_desc = TensorDescriptor.from_tensor(a, [BM // 2 if fp8 else BM, BK])
-    c_desc = TensorDescriptor.from_tensor(c, [BM // 2, BN] if fp8 else [BM, BN // size])
+        b_desc = TensorDescriptor.from_tensor(b, [BK, columns])
+    a_desc = TensorDescriptor.from_tensor(a, [BM, BK])
+    c_desc = TensorDescriptor.from_tensor(c, [BM, BN // 2])
     programs = min(tiles, PROGRAMS_PER_SM * multiprocessors(a.device)) if PROGRAMS_PER_SM else tiles
-    kernel = fp8_kernel if fp8 else matmul_kernel
+    kernel = fp8_kernel if size == 1 else matmul_kernel
     kernel[(programs,)](
         a_desc, b_desc, c_desc, M, N, K, BM=BM, BN=BN, BK=BK, GROUP=GROUP, TRANSPOSED=TRANSPOSE_B,
         FLATTEN=PROGRAMS_PER_SM > 0, num_warps=num_warps, num_stages=num_stages,
@@ -159,12 +149,10 @@ def run(
     return c
 
 
-def _config(
-    tile: tuple[int, int, int], warps: int, stages: int, per_sm: int, transpose: bool, group: int = 8
-) -> Config:
+def _config(tile: tuple[int, int, int], warps: int, stages: int, per_sm: int, transpose: bool) -> Config:
     BM, BN, BK = tile
     return {
-        "BM": BM, "BN": BN, "BK": BK, "GROUP": group, "TRANSPOSE_B": transpose, "PROGRAMS_PER_SM": per_sm,
+        "BM": BM, "BN": BN, "BK": BK, "GROUP": 8, "TRANSPOSE_B": transpose, "PROGRAMS_PER_SM": per_sm,
         "num_warps": warps, "num_stages": stages,
     }  # fmt: skip
 
@@ -173,30 +161,22 @@ def default(case: Case) -> Config:
     if case.dtype == "fp16":
         return _config((128, 256, 64), 8, 4, 1, False)
     if case.dtype == "fp8_e4m3":
-        return _config((128, 128, 128), 4, 3, 2, True)
-    return _config((128, 256, 32), 8, 4, 1, True)
+        return _config((128, 256, 128), 8, 3, 1, True)
+    return _config((128, 256, 32), 8, 3, 1, True)
 
 
 def space(case: Case) -> list[Config]:
+    narrow, wide, tall = (128, 128), (128, 256), (256, 128)
     depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
-    narrow, wide, tall = (128, 128, depth), (128, 256, depth), (256, 128, depth)
-    if case.dtype == "fp16":
-        shapes = [
-            (narrow, 4, 4), ((64, 256, depth), 4, 4), (wide, 8, 3), (wide, 8, 4), ((128, 256, 2 * depth), 8, 2),
-            (tall, 8, 4),
-        ]  # fmt: skip
-        configs = [(*shape, per_sm) for shape in shapes for per_sm in (0, 1)]
-        configs.append((narrow, 4, 3, 2))  # two fit into the shared memory
-        return [_config(*config, False, group) for config in configs for group in (4, 8, 16)]
-    shapes = [(narrow, 4, 3), (narrow, 8, 5), (wide, 8, 3), (wide, 8, 4)]
-    if case.dtype == "fp32":
-        shapes.append((tall, 8, 4))
+    shapes = [(*narrow, 4, 3), (*narrow, 8, 5), (*wide, 8, 3), (*tall, 8, 3)]
+    if case.dtype != "fp32":  # four stages of a wide fp32 tile do not fit
+        shapes.append((*wide, 8, 4))
     return [
-        _config(*shape, per_sm, transpose)
-        for shape in shapes
+        _config((bm, bn, depth), warps, stages, per_sm, transpose)
+        for bm, bn, warps, stages in shapes
         for per_sm in (0, 1, 2)
-        for transpose in (False, True)
-        if per_sm < 2 or shape[1] == 4  # two fit into the shared memory
+        for transpose in ([False] if case.dtype == "fp16" else [False, True])
+        if per_sm < 2 or (warps == 4 and case.dtype != "fp32")  # two must fit into the shared memory
     ]
 
 

@@ -47,8 +47,12 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gpu")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("gpu")
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
     env = environment(folder / "site", PACK)
     env["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     quoted = ",".join(f"'{fault}'" for fault in ENDS)
@@ -103,15 +107,16 @@ def test_memory_that_was_refused_is_there_again_for_the_next_case(finished):
     assert after < 1 << 20
 
 
-def test_no_process_is_left_on_the_gpu(finished):
+def test_no_process_is_left_on_the_gpu(finished, folder):
     command = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.split()
-    ours = [pid for pid in shown if _is_worker(pid)]
-    assert ours == []
+    assert [pid for pid in shown if _worker_in(folder, pid)] == []
 
 
-def _is_worker(pid: str) -> bool:
+def _worker_in(folder: Path, pid: str) -> bool:
+    """True for a worker of the run that was started in `folder`; another campaign may be on the machine's other GPUs."""
+    process = Path("/proc") / pid
     try:
-        return b"tilebench_core.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return (process / "cwd").resolve() == folder and b"tilebench_core.worker" in (process / "cmdline").read_bytes()
     except OSError:
         return False

@@ -10,7 +10,7 @@ from synthetic import Shape, synthetic_records, write_campaign
 
 from tilebench_core.analysis.results import load_results
 from tilebench_core.cli import main
-from tilebench_core.diagnosis.derived import Side, conflict_class, derive
+from tilebench_core.diagnosis.derived import Quantity, Side, _paths, conflict_class, derive
 from tilebench_core.diagnosis.experiments import conclude, keep_experiment, kept_experiments, moved_grid, variants_of
 from tilebench_core.diagnosis.gaps import largest_gaps, load_evidence
 from tilebench_core.diagnosis.mechanisms import hypotheses
@@ -105,6 +105,34 @@ def test_quantities_carry_what_qualifies_them(winners):
     assert found["shared memory per block"].value == 3072
     assert found["access widths"].static
     assert found["most frequent stall"].text == "long_scoreboard (long_scoreboard 60%, wait 30% of samples)"
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "where"),
+    [
+        ({"REDG.E.ADD.STRONG.GPU": 4, "LDG.E.128": 8}, "global memory"),
+        ({"ATOMS.POPC.INC.32": 16, "REDG.E.ADD.STRONG.GPU": 1}, "shared memory and global memory"),
+        ({"FADD": 1}, "none"),
+    ],
+)
+def test_atomics_are_told_by_the_memory_they_work_on(opcodes, where):
+    assert _paths(opcodes, "code")["atomics"].value == where
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast", "suggested"),
+    [
+        ("global memory", "shared memory and global memory", True),
+        ("shared memory", "global memory", False),
+        ("none", "none", False),
+    ],
+)
+def test_atomics_in_global_memory_alone_are_a_hypothesis_for_the_slower_side(slow, fast, suggested):
+    found = hypotheses(
+        {"atomics": Quantity(slow), "atomics (code)": Quantity(slow, static=True)},
+        {"atomics (code)": Quantity(fast, static=True)},
+    )
+    assert [hypothesis.title for hypothesis in found] == ["atomics in global memory"] * suggested
 
 
 def test_a_quantity_whose_metric_is_missing_says_why_and_is_not_zero(winners):

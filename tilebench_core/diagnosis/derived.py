@@ -202,9 +202,14 @@ def _paths(opcodes: Mapping[str, int], source: str) -> dict[str, Quantity]:
     operands = [name for name, there in (
         ("TMA", bases["UTMALDG"] + bases["UBLKCP"]), ("async copies", bases["LDGSTS"]), ("plain loads", bases["LDG"] + bases["LD"]),
     ) if there]  # fmt: skip
+    atomics = [name for name, there in (
+        ("shared memory", bases["ATOMS"] + bases["REDS"] + bases["REDAS"]),
+        ("global memory", bases["ATOM"] + bases["ATOMG"] + bases["RED"] + bases["REDG"]),
+    ) if there]  # fmt: skip
     found = {
         "matrix path": Quantity(" and ".join(matrix) or "none", static=static),
         "operand path": Quantity(" and ".join(operands) or "none", static=static),
+        "atomics": Quantity(" and ".join(atomics) or "none", static=static),
     }
     if families["WGMMA"]:
         stores = bases["STS"] + bases["STSM"]

@@ -104,6 +104,18 @@ def _operands(slow: Quantities, fast: Quantities) -> Hypothesis | None:
     )  # fmt: skip
 
 
+def _atomics(slow: Quantities, fast: Quantities) -> Hypothesis | None:
+    pair = _words(slow, fast, "atomics")
+    if pair is None or pair[0] != "global memory":
+        return None
+    return Hypothesis(
+        "atomics in global memory", f"Atomics work on {pair[0]} alone on the slower side, on {pair[1]} on the faster.",
+        "An atomic in global memory is served by the L2 cache, one in shared memory by the multiprocessor itself.",
+        "If few of the instructions that are executed are atomics, they are not what the slower side waits for.",
+        "a configuration that counts on chip first, where there is one", 3.0,
+    )  # fmt: skip
+
+
 def _relayout(slow: Quantities, fast: Quantities) -> Hypothesis | None:
     key = "shared stores per WGMMA"
     pair = _numbers(slow, fast, key) or _numbers(slow, fast, f"{key} (code)")
@@ -184,5 +196,5 @@ def _launches(slow: Quantities, fast: Quantities) -> Hypothesis | None:
 
 
 _RULES: tuple[Callable[[Quantities, Quantities], Hypothesis | None], ...] = (
-    _traffic, _instruction_count, _matrix, _operands, _relayout, _bank_conflicts, _occupancy, _tail, _spills, _launches,
+    _traffic, _instruction_count, _matrix, _operands, _atomics, _relayout, _bank_conflicts, _occupancy, _tail, _spills, _launches,
 )  # fmt: skip

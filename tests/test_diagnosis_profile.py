@@ -15,10 +15,11 @@ from tilebench_core.diagnosis.capture import DRAIN_RANGE, RUN_RANGE
 from tilebench_core.diagnosis.metrics import METRICS, OPCODES, STALL_PREFIX, metric_arguments
 from tilebench_core.diagnosis.ncu import NcuFailed, absent_metrics, explain, find_ncu, ncu_command
 from tilebench_core.diagnosis.profiles import Expected, Launch, Profile, profile_from_json, profile_to_json
-from tilebench_core.diagnosis.profiling import Profiler, alone_with
+from tilebench_core.diagnosis.profiling import Profiler
 from tilebench_core.diagnosis.selection import job_of, largest_records
 from tilebench_core.diagnosis.store import keep_profile, kept_profiles, tracked_metrics
 from tilebench_core.diagnosis.tools import ToolMissing
+from tilebench_core.jobs import worker_environment
 from tilebench_core.registry import installed
 
 VALUES = {
@@ -342,6 +343,7 @@ def test_a_plan_is_printed_without_a_gpu(tmp_path, capsys):
 
 def test_a_child_sees_no_other_gpu_than_the_one_that_is_profiled():
     second = Device(kind="cuda", name="NVIDIA H200", index=1, capability=(9, 0), uuid="GPU-second")
-    name, environment = alone_with(second, installed(), ["triton", "triton"])
-    assert (name, environment["CUDA_VISIBLE_DEVICES"]) == ("cuda:0", "GPU-second")
-    assert alone_with(CPU, installed(), ["torch"]) == ("cpu", {})
+    environment = worker_environment(installed(), {"triton": None}, second)
+    assert (second.alone.torch_name, environment["CUDA_VISIBLE_DEVICES"]) == ("cuda:0", "GPU-second")
+    assert CPU.alone.torch_name == "cpu"
+    assert worker_environment(installed(), {"torch": None}, CPU) == {"PYTHONUNBUFFERED": "1"}

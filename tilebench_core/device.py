@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ class Device:
     def torch_name(self) -> str:
         """The name that PyTorch takes, e.g. "cuda:0"."""
         return f"cuda:{self.index}" if self.is_gpu else "cpu"
+
+    @property
+    def alone(self) -> Device:
+        """The device as a process counts it that sees no other GPU. Kernels are launched on the current one, which is the first."""
+        return replace(self, index=0)
 
 
 CPU = Device(kind="cpu", name="CPU")

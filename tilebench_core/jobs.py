@@ -99,12 +99,15 @@ def device_lock(device: Device, waiting: Callable[[str], None]) -> Iterator[None
         lock.release()
 
 
-def worker_environment(registry: Registry, config: RunConfig, device: Device) -> dict[str, str]:
-    """The environment of a worker: the device it may see, and what the backends need before they are imported."""
+def worker_environment(
+    registry: Registry, backends: Mapping[str, Mapping[str, Any] | None], device: Device
+) -> dict[str, str]:
+    """The environment of a process that launches kernels: the device it may see, which it counts as `device.alone`, and what
+    the backends, given with their options, need before they are imported."""
     environment = {"PYTHONUNBUFFERED": "1"}
     if device.is_gpu:
         environment["CUDA_VISIBLE_DEVICES"] = device.uuid
-    for name, options in config.backends.items():
+    for name, options in backends.items():
         value = registry.backend(name).value
         environment.update(value(value.Options(**dict(options or {}))).environment(device))
     return environment
@@ -121,15 +124,14 @@ def execute(registry: Registry, job: Job, progress: Progress, say: Callable[[str
         return []
     if device.is_gpu and ceilings is None:
         say(f"no ceilings are known for {device.name}: roofline figures stay empty; `tilebench peaks` measures them")
-    environment = worker_environment(registry, job.config, device)
+    environment = worker_environment(registry, job.config.backends, device)
     ahead = None
     if device.is_gpu and job.config.precompile:
         ahead = Precompiler(job.left, job.config, device, environment, job.campaign.log_path, say)
     with device_lock(device, say):
-        worker_device = Device(**{**device.__dict__, "index": 0})
         runner = Runner(
             campaign=job.campaign,
-            settings=session_settings(job.config, worker_device, ceilings, str(job.campaign.folder)),
+            settings=session_settings(job.config, device.alone, ceilings, str(job.campaign.folder)),
             environment=environment,
             progress=progress,
             recycle_after=job.config.worker.recycle_after,

@@ -188,13 +188,16 @@ def _tail(profile: Profile) -> Quantity:
 
 
 def _paths(opcodes: Mapping[str, int], source: str) -> dict[str, Quantity]:
-    """Which matrix instructions there are, how operands arrive, and shared stores per warp-group product."""
+    """Which matrix instructions there are, how operands arrive, where atomics work, and shared stores per warp-group product."""
     families: Counter[str] = Counter()
-    for opcode, count in opcodes.items():
-        families[family_of(opcode)] += count
     bases: Counter[str] = Counter()
+    atomics = set()
     for opcode, count in opcodes.items():
-        bases[base_opcode(opcode)] += count
+        family, base = family_of(opcode), base_opcode(opcode)
+        families[family] += count
+        bases[base] += count
+        if family == "atomics" and count:
+            atomics.add("shared memory" if base.endswith("S") else "global memory")
     static = source == "code"
     if not opcodes:
         return {"matrix path": Quantity(None, missing="opcodes not counted")}
@@ -202,14 +205,10 @@ def _paths(opcodes: Mapping[str, int], source: str) -> dict[str, Quantity]:
     operands = [name for name, there in (
         ("TMA", bases["UTMALDG"] + bases["UBLKCP"]), ("async copies", bases["LDGSTS"]), ("plain loads", bases["LDG"] + bases["LD"]),
     ) if there]  # fmt: skip
-    atomics = [name for name, there in (
-        ("shared memory", bases["ATOMS"] + bases["REDS"] + bases["REDAS"]),
-        ("global memory", bases["ATOM"] + bases["ATOMG"] + bases["RED"] + bases["REDG"]),
-    ) if there]  # fmt: skip
     found = {
         "matrix path": Quantity(" and ".join(matrix) or "none", static=static),
         "operand path": Quantity(" and ".join(operands) or "none", static=static),
-        "atomics": Quantity(" and ".join(atomics) or "none", static=static),
+        "atomics": Quantity(" and ".join(sorted(atomics, reverse=True)) or "none", static=static),
     }
     if families["WGMMA"]:
         stores = bases["STS"] + bases["STSM"]

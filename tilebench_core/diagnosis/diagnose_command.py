@@ -28,14 +28,14 @@ from tilebench_core.diagnosis.inspection import Target, inspect_target
 from tilebench_core.diagnosis.ncu import REPLAYS, NcuFailed, find_ncu
 from tilebench_core.diagnosis.pages import write_pages
 from tilebench_core.diagnosis.profiles import Profile
-from tilebench_core.diagnosis.profiling import Profiler, alone_with
+from tilebench_core.diagnosis.profiling import Profiler
 from tilebench_core.diagnosis.request import Request, parse_request
 from tilebench_core.diagnosis.selection import job_of, largest_records
 from tilebench_core.diagnosis.store import FOLDER
 from tilebench_core.diagnosis.tables import Grid, markdown_grid
 from tilebench_core.diagnosis.tools import ToolMissing
 from tilebench_core.errors import RequestError, TilebenchError
-from tilebench_core.jobs import device_lock
+from tilebench_core.jobs import device_lock, worker_environment
 from tilebench_core.records import Record
 from tilebench_core.registry import Registry, installed
 
@@ -125,9 +125,11 @@ def _experiment(request: Request, campaign: Campaign, ncu_path: str | None) -> i
     before, after, *flipped = variants_of(record.config or {}, defaults, record.backend, switches)
     device = find_device(request.one("device", "auto"))
     results, folder = load_results(campaign.folder), campaign.folder / FOLDER
+    replay = request.choice("replay", REPLAYS)
+    environment = worker_environment(registry, {record.backend: None}, device)
     with device_lock(device, print):
-        latencies = _latencies(registry, request, record, (before, after), device, folder)
-        profiles = _profiles(registry, request, record, (before, after), device, folder, ncu_path)
+        latencies = _latencies(request, record, (before, after), device, environment, folder)
+        profiles = _profiles(request, record, (before, after), device, environment, folder, replay, ncu_path)
     inspections = [_inspection(registry, record, variant, device) for variant in (before, after)]
     floor = results.peaks.floor_us(record.backend)
     experiment = conclude(
@@ -160,22 +162,21 @@ def _base(registry: Registry, request: Request, campaign: Campaign) -> Record:
 
 
 def _latencies(
-    registry: Registry,
     request: Request,
     record: Record,
     variants: tuple[Variant, Variant],
     device: Device,
+    environment: Mapping[str, str],
     folder: Path,
 ) -> list[float]:
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     question, answer = work / "measure.json", work / "measure.answer.json"
     answer.unlink(missing_ok=True)
-    name, environment = alone_with(device, registry, [record.backend])
     content = {
         "job": job_of(record, {}).as_json(), "variants": [asdict(variant) for variant in variants],
-        "device": name, "clock": request.one("clock", "cupti" if device.is_gpu else "cpu"),
-        "repeat": int(request.one("repeat", "50")), "environment": environment,
+        "device": device.alone.torch_name, "clock": request.one("clock", "cupti" if device.is_gpu else "cpu"),
+        "repeat": int(request.one("repeat", "50")), "environment": dict(environment),
     }  # fmt: skip
     question.write_text(json.dumps(content, default=str), encoding="utf-8")
     limit_s = float(request.one("limit_s", "300"))
@@ -194,19 +195,18 @@ def _latencies(
 
 
 def _profiles(
-    registry: Registry, request: Request, record: Record, variants: tuple[Variant, Variant], device: Device,
-    folder: Path, ncu_path: str | None,
+    request: Request, record: Record, variants: tuple[Variant, Variant], device: Device,
+    environment: Mapping[str, str], folder: Path, replay: str, ncu_path: str | None,
 ) -> list[Profile | None]:  # fmt: skip
     """Both variants' counters; None where counters are off, or cannot be had here and were not insisted on."""
     counters = request.one("counters", "auto")
     if counters == "off" or not device.is_gpu:
         return [None, None]
-    settings = {"metrics": "lean", "replay": request.choice("replay", REPLAYS)}
+    settings = {"metrics": "lean", "replay": replay}
     jobs = [job_of(replace(record, config=dict(variant.config)), settings, variant.options) for variant in variants]
-    name, environment = alone_with(device, registry, [record.backend])
     try:
         profiler = Profiler(
-            ncu=find_ncu(ncu_path), folder=folder, device=name, environment=environment, replay=settings["replay"],
+            ncu=find_ncu(ncu_path), folder=folder, device=device.alone.torch_name, environment=environment, replay=replay,
         )  # fmt: skip
         found = {profile.job.key: profile for profile in profiler.run(jobs, batch=2)}
     except (ToolMissing, NcuFailed) as error:

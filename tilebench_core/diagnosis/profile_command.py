@@ -12,12 +12,12 @@ from tilebench_core.analysis.points import is_pytorch
 from tilebench_core.campaign import find_campaign
 from tilebench_core.diagnosis.metrics import SETS
 from tilebench_core.diagnosis.ncu import REPLAYS, find_ncu
-from tilebench_core.diagnosis.profiling import Profiler, alone_with
+from tilebench_core.diagnosis.profiling import Profiler
 from tilebench_core.diagnosis.request import Request, dtypes_of, operators_named, parse_request
 from tilebench_core.diagnosis.selection import ProfileJob, job_of, largest_records
 from tilebench_core.diagnosis.store import FOLDER, keep_profile, kept_profiles
 from tilebench_core.errors import RequestError
-from tilebench_core.jobs import device_lock
+from tilebench_core.jobs import device_lock, worker_environment
 from tilebench_core.records import Record
 from tilebench_core.registry import Registry, installed
 
@@ -72,9 +72,9 @@ def _run(registry: Registry, request: Request, folder: Path, jobs: list[ProfileJ
     device = find_device(request.one("device", "cuda:0"))
     if not device.is_gpu:
         raise RequestError("counters need an NVIDIA GPU; `tilebench inspect` shows the generated code without one")
-    name, environment = alone_with(device, registry, (job.backend for job in jobs))
+    environment = worker_environment(registry, dict.fromkeys(job.backend for job in jobs), device)
     profiler = Profiler(
-        ncu=ncu, folder=folder / FOLDER, device=name, environment=environment,
+        ncu=ncu, folder=folder / FOLDER, device=device.alone.torch_name, environment=environment,
         metrics=request.choice("metrics", SETS), replay=request.choice("replay", REPLAYS),
         limit_s=float(request.one("limit_s", "120")), keep=lambda profile: keep_profile(folder, profile),
         say=lambda line: print(line, flush=True),

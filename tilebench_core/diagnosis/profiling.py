@@ -7,32 +7,19 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tilebench_core.device import Device
 from tilebench_core.diagnosis.metrics import metric_arguments
 from tilebench_core.diagnosis.ncu import Ncu, NcuFailed, absent_metrics, ncu_command, report_module_dir, run_ncu
 from tilebench_core.diagnosis.profiles import Expected, Profile, attribute
 from tilebench_core.diagnosis.selection import ProfileJob
-from tilebench_core.registry import Registry
 
-__all__ = ["Profiler", "alone_with"]
+__all__ = ["Profiler"]
 
 _READ_LIMIT_S = 300.0
-
-
-def alone_with(device: Device, registry: Registry, backends: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """What a child process calls `device`, which is the only one that it sees, and the variables that make it so.
-
-    Kernels are launched on the current device, which is the first: a child that saw another GPU before it would use that.
-    """
-    environment = {"CUDA_VISIBLE_DEVICES": device.uuid} if device.is_gpu else {}
-    for name in dict.fromkeys(backends):
-        environment.update(registry.backend(name).value().environment(device))
-    return replace(device, index=0).torch_name, environment
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +47,9 @@ def pinned_baseline(
     if not path.is_file():
         say(f"measuring the baseline of {operator.name}: {config.baseline}, {len(plan)} cases")
         with tempfile.TemporaryDirectory() as work:
-            settings = session_settings(harness, replace(device, index=0), ceilings, work)
+            settings = session_settings(harness, device.alone, ceilings, work)
             runner = Runner(
-                campaign=Campaign(Path(work)), settings=settings, environment=worker_environment(registry, harness, device),
+                campaign=Campaign(Path(work)), settings=settings, environment=worker_environment(registry, options, device),
                 progress=Progress(),
             )  # fmt: skip
             try:

@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -108,22 +108,10 @@ class HarnessEvaluator:
     ) -> tuple[list[CaseResult], Status, str | None]:
         tasks = self._tasks(registry, backend)
         runner = self._runner(backend, campaign, work)
-        results: list[CaseResult] = []
-        status, reason = Status.VERIFIED, None
         try:
             runner.start()  # it loads PyTorch and the DSL, and launches nothing, while other jobs have the GPU
             with device_lock(self.device, self.say):
-                for task in tasks:
-                    (record,) = runner.run([task])[-1:]
-                    found, why = _status_of(record)
-                    if found is Status.NOT_EVALUATED:
-                        raise EvaluatorError(f"{self.operator.name} on {backend}: {record.outcome.value}: {why}")
-                    result = self._result(record, task.case, backend, source)
-                    results += [result] if task.case.kind != "smoke" or not found.is_clean else []
-                    if not found.is_clean and (status.is_clean or found in _ENOUGH):
-                        status, reason = found, f"{result.label}: {why}" if why else result.label
-                    if found in _ENOUGH or (task.case.kind == "smoke" and not found.is_clean):
-                        break
+                results, status, reason = self._cases(runner, tasks, backend, source)
         except WorkerFailed as error:
             raise EvaluatorError(
                 f"the evaluator's worker did not start: {error}; {_tail(campaign.log_path)}"
@@ -140,12 +128,30 @@ class HarnessEvaluator:
             status = Status.VALID
         return results, status, reason
 
+    def _cases(
+        self, runner: Runner, tasks: list[CaseTask], backend: str, source: str
+    ) -> tuple[list[CaseResult], Status, str | None]:
+        """Run case after case until one says enough; the status is VERIFIED or the first failure's."""
+        results: list[CaseResult] = []
+        status, reason = Status.VERIFIED, None
+        for task in tasks:
+            (record,) = runner.run([task])[-1:]
+            found, why = _status_of(record)
+            if found is Status.NOT_EVALUATED:
+                raise EvaluatorError(f"{self.operator.name} on {backend}: {record.outcome.value}: {why}")
+            result = self._result(record, task.case, backend, source)
+            results += [result] if task.case.kind != "smoke" or not found.is_clean else []
+            if not found.is_clean and (status.is_clean or found in _ENOUGH):
+                status, reason = found, f"{result.label}: {why}" if why else result.label
+            if found in _ENOUGH or (task.case.kind == "smoke" and not found.is_clean):
+                break
+        return results, status, reason
+
     def _runner(self, backend: str, campaign: Campaign, work: Path) -> Runner:
         harness = self.config.harness(self.operator.folder, {backend: self.config.backends[backend]}, (), ())
-        device = replace(self.device, index=0)
-        settings = {**session_settings(harness, device, self.ceilings, SCRATCH), "results_dir": SCRATCH}
+        settings = {**session_settings(harness, self.device.alone, self.ceilings, SCRATCH), "results_dir": SCRATCH}
         wanted = {
-            **worker_environment(self.registry, harness, self.device),
+            **worker_environment(self.registry, harness.backends, self.device),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(work / "site"), os.environ.get("PYTHONPATH")])),
             "TMPDIR": "/tmp",
         }

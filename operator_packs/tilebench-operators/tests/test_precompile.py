@@ -24,7 +24,7 @@ def test_every_kernel_of_a_campaign_is_compiled_ahead(backend, tmp_path, monkeyp
     versions = {backend: {backend: "1"}, "torch": {"torch": "2"}}
     tasks = make_plan(registry, config, hopper, versions, {})
     said: list[str] = []
-    environment = worker_environment(registry, config, hopper)
+    environment = worker_environment(registry, config.backends, hopper)
     ahead = Precompiler(tasks, config, hopper, environment, tmp_path / "log", said.append)
     try:
         deadline = time.monotonic() + 200

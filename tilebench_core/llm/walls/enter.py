@@ -121,14 +121,15 @@ def build(spec: dict[str, Any]) -> None:
     proc = place(root, "/proc", True)
     try:
         mount("proc", proc, "proc", NOSUID | NODEV | NOEXEC)
-        for entry in guarded(proc):
-            mount(entry, entry, None, BIND | REC)
-            mount(None, entry, None, REMOUNT | BIND | RDONLY | kept_flags(entry))
     except OSError:
         # Containers that mask parts of /proc forbid a fresh one. Theirs shows other processes, but not their environment;
         # all of it is read-only, and CUDA does not start.
         mount("/proc", proc, None, BIND | REC)
         mount(None, proc, None, REMOUNT | BIND | RDONLY | kept_flags(proc))
+    else:
+        for entry in guarded(proc):
+            mount(entry, entry, None, BIND | REC)
+            mount(None, entry, None, REMOUNT | BIND | RDONLY | kept_flags(entry))
     mount(None, dev, None, REMOUNT | BIND | RDONLY | kept_flags(dev))
     for name, text in (
         ("passwd", f"candidate:x:{INSIDE}:{INSIDE}::{spec['scratch']}:/bin/sh\n"),

@@ -320,8 +320,14 @@ def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypat
     config = RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared"))
     search = _Search(config, GPU, operator)
     assert search.configurations(backend(), source, case, (X,)) == [SPACE[1], SPACE[0]]
-    WinnerStore().put(replace(WINNER, key=winner_key(code(), (X,), [SPACE[1], SPACE[0]])))
+    assert not search.seems_known(backend(), source, case)
+    kept = replace(
+        WINNER, key=winner_key(code(), (X,), [SPACE[1], SPACE[0]]), code=code(), dtype="fp16", params={"n": 8}
+    )
+    WinnerStore().put(kept)
     assert search.configurations(backend(), source, case, (X,)) == [{"BLOCK": 1}]
+    assert search.seems_known(backend(), source, case)
+    assert not search.seems_known(backend(), source, replace(case, params={"n": 9}))
 
 
 @pytest.mark.parametrize(("searches", "cores", "slices"), [(1, 15, 15), (3, 15, 5), (40, 15, 1), (0, 15, 15)])
@@ -331,12 +337,24 @@ def test_few_searches_are_compiled_in_so_many_parts_that_no_core_is_idle(searche
 
 
 @pytest.mark.parametrize(
-    ("cases", "tuned", "jobs_left"), [([1], False, 0), ([1, 1], False, 2), ([2], False, 1), ([1], True, 1)]
+    ("cases", "tuned", "known", "jobs_left"),
+    [
+        ([1], False, False, 0),
+        ([1, 1], False, False, 2),
+        ([2], False, False, 1),
+        ([1], True, False, 1),
+        ([1], True, True, 0),
+    ],
 )
-def test_a_single_kernel_is_left_to_the_worker_and_a_search_never(cases, tuned, jobs_left):
+def test_a_single_kernel_is_left_to_the_worker_and_a_search_only_if_its_winner_is_known(cases, tuned, known, jobs_left):
     one = Case("softmax", "fp16", {"n": 8})
     jobs = [_Job("one", "m", "softmax", [one] * count, tuned, []) for count in cases]
-    assert len(_worthwhile(jobs)) == jobs_left
+    assert len(_worthwhile(jobs, lambda job: known)) == jobs_left
+
+
+def test_a_single_winner_that_others_wait_for_is_compiled_ahead():
+    one, other = Case("softmax", "fp16", {"n": 8}), Case("softmax", "fp16", {"n": 9})
+    assert len(_worthwhile([_Job("one", "m", "softmax", [one], True, [one, other])], lambda job: True)) == 1
 
 
 def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):

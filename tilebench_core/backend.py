@@ -99,6 +99,8 @@ class Backend(ABC):
     `backends.<name>`. `kernels_of` names another backend whose kernel files this one runs, if it has none of its own.
     `clocks` offers clocks that come with the DSL, name → "module:class". `install` is the command that installs what `probe` misses.
     `inspection` holds the options with which `compile_for` goes as far as it can, to a binary and every stage before it.
+    `compilers_import` names modules that take long to import, read their environment only when they are used, and may be
+    forked after it: those who compile ahead import them once.
     """
 
     name: ClassVar[str]
@@ -108,6 +110,7 @@ class Backend(ABC):
     Options: ClassVar[type] = NoOptions
     install: ClassVar[str] = ""
     inspection: ClassVar[Mapping[str, Any]] = {}
+    compilers_import: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options

@@ -23,6 +23,7 @@ from tilebench_core.device import Device, target_device
 from tilebench_core.kernel import Config
 from tilebench_core.packs import KernelSource, Operator
 from tilebench_core.plan import CaseTask
+from tilebench_core.registry import installed
 from tilebench_core.tune.choose import code_of
 from tilebench_core.tune.sharing import reach, searched
 from tilebench_core.tune.store import WinnerStore, candidates_of, known_winner, winner_key
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["Precompiler", "UnfilledDraw"]
+
+_STARTED_WITH = dict(os.environ)
+"""In the process that compilers are forked from: its environment before it imported a DSL, which may add to it."""
 
 
 class UnfilledDraw(Draw):
@@ -104,10 +108,21 @@ def _jobs(tasks: Sequence[CaseTask], tune: TuneSettings) -> list[_Job]:
     return jobs
 
 
-def _worthwhile(jobs: list[_Job]) -> list[_Job]:
-    """The jobs, or none for a single kernel: the worker has compiled it before a compiler has started."""
-    single = len(jobs) == 1 and not jobs[0].tuned and len(jobs[0].cases) == 1
-    return [] if single else jobs
+def _worthwhile(jobs: list[_Job], is_known: Callable[[_Job], bool]) -> list[_Job]:
+    """The jobs, or none for a single kernel: the worker has compiled it before a compiler has started.
+
+    A search whose winner is known compiles a single one too.
+    """
+    if len(jobs) != 1 or len(jobs[0].cases) != 1 or len(jobs[0].waiting) > 1:
+        return jobs
+    return [] if not jobs[0].tuned or is_known(jobs[0]) else jobs
+
+
+def _loaded(name: str, options: Mapping[str, Any], module: str, operator: Operator) -> tuple[Backend, KernelSource]:
+    """The backend of a job with its options, and the job's kernel."""
+    registry = installed()
+    value = registry.backend(name).value
+    return value(value.Options(**options)), next(k for k in registry.kernels_for(operator, name) if k.module == module)
 
 
 def _compile_job(
@@ -124,13 +139,8 @@ def _compile_job(
 
     Of a search's configurations it takes every n-th, from the m-th on, as `slice_of` (m, n) says.
     """
-    from tilebench_core.registry import installed
-
-    registry = installed()
-    value = registry.backend(backend_name).value
-    backend = value(value.Options(**options))
-    operator = registry.operators[folder]
-    source = next(k for k in registry.kernels_for(operator, backend_name) if k.module == module)
+    operator = installed().operators[folder]
+    backend, source = _loaded(backend_name, options, module, operator)
     kernel, definition = source.load(), operator.load()
     compiled = 0
     failures: list[str] = []
@@ -163,11 +173,19 @@ class _Search:
         self.operator, self.device, self.tune = operator, device, config.tune
         self.settings = with_wishes(config.timing, operator.config.raw)
 
+    def _code(self, backend: Backend, kernel: KernelSource) -> str:
+        return code_of(backend, kernel, self.device, self.settings, self.tune.kind)
+
+    def seems_known(self, backend: Backend, kernel: KernelSource, case: Case) -> bool:
+        """Whether a winner of this code and case is kept. Its key holds the inputs as well, which only PyTorch can make."""
+        code, place = self._code(backend, kernel), (case.dtype, dict(case.params))
+        return any(winner.code == code and (winner.dtype, winner.params) == place for winner in WinnerStore().all())
+
     def configurations(self, backend: Backend, kernel: KernelSource, case: Case, inputs: Sequence[Any]) -> list[Config]:
         """The whole space of a case, or only the winner where one is known: then nothing is searched."""
         value = kernel.load()
         candidates = candidates_of(value.default(case), value.space(case))
-        code = code_of(backend, kernel, self.device, self.settings, self.tune.kind)
+        code = self._code(backend, kernel)
         known = known_winner(
             WinnerStore().all(), key=winner_key(code, inputs, candidates), code=code, operator=self.operator.config,
             case=case, candidates=candidates, share=self.tune.share, within=self.tune.share_within,
@@ -177,8 +195,9 @@ class _Search:
 
 def _quiet(log: str, environment: Mapping[str, str]) -> None:
     """Send what a compiler prints to the campaign's log, and hide the GPU: compilers must not make contexts on it."""
+    imported = {name: value for name, value in os.environ.items() if _STARTED_WITH.get(name) != value}
     os.environ.clear()  # it is the server's, which may have been started under another
-    os.environ.update(environment)
+    os.environ.update({**environment, **imported})
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(output, 1)
@@ -204,8 +223,15 @@ class Precompiler:
         say: Callable[[str], None],
     ) -> None:
         self._say, self._started = say, time.monotonic()
-        jobs = _worthwhile(_jobs(tasks, config.tune))
         operators = {task.operator.folder: task.operator for task in tasks}
+
+        def is_known(job: _Job) -> bool:
+            backend, kernel = _loaded(
+                job.backend, config.backends[job.backend] or {}, job.module, operators[job.folder]
+            )
+            return _Search(config, device, operators[job.folder]).seems_known(backend, kernel, job.cases[0])
+
+        jobs = _worthwhile(_jobs(tasks, config.tune), is_known)
         self._pending: dict[tuple[str, str, str, int], set[Future[Compiled]]] = {}
         self._all: set[Future[Compiled]] = set()
         self._told = not jobs
@@ -215,9 +241,12 @@ class Precompiler:
         cores = config.tune.workers or max(1, (os.cpu_count() or 2) - 1)
         slices = _slices(jobs, cores)
         workers = min(cores, sum(slices if job.tuned else 1 for job in jobs))
-        # PyTorch is imported once, in a server that the compilers are forked from: for each it would take seconds.
+        # PyTorch and the DSLs that ask for it are imported once, in a server that the compilers are forked from: for each
+        # it would take seconds.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "tilebench_core.precompile"])
+        registry = installed()
+        wanted = {name for job in jobs for name in registry.backend(job.backend).value.compilers_import}
+        context.set_forkserver_preload(["tilebench_core.precompile", "torch", *sorted(wanted)])
         self._pool = ProcessPoolExecutor(workers, context, _quiet, (str(log), {**os.environ, **environment}))
         # Most cases of a kernel share their code. So every kernel's samples are compiled before anybody's rest: what is
         # left is then found in the compilers' caches, where side by side it would be compiled several times.

@@ -37,6 +37,7 @@ class TilelangBackend(Backend):
     Options: ClassVar[type] = TilelangOptions
     install: ClassVar[str] = "pip install tilebench-tilelang"
     inspection: ClassVar[Mapping[str, Any]] = {"assemble": True}
+    compilers_import: ClassVar[tuple[str, ...]] = ("tilelang",)
 
     def probe(self, device: Device) -> str | None:
         """See `Backend.probe`."""

@@ -195,6 +195,20 @@ def test_an_operator_without_a_common_case_is_in_no_common_mean(records, rows):
     assert operator_name(1) not in dict(rows["torch"].speedup_common.by_operator)  # one backend has no kernel for it
 
 
+def test_a_backend_that_was_run_on_few_cases_leaves_the_common_cases_to_the_others(records, rows):
+    def standing(sample):
+        view = view_of([*records, *sample]).under(*CONDITION)
+        return {row.contestant.label: row for row in standings(view, view.contestants, PEAKS)}
+
+    mine = [replace(r, trial_id=f"x{r.trial_id}", backend="compiled") for r in records if r.backend == "torch"]
+    few = standing(mine[:3])
+    assert few["triton"].speedup_common == rows["triton"].speedup_common
+    assert few["compiled"].speedup_common.value is None
+    assert few["compiled"].speedup.value == pytest.approx(1.0)
+    failed = [replace(r, outcome=Outcome.WRONG, reason="wrong", median_us=None, samples_us=None) for r in mine[3:]]
+    assert standing([*mine[:3], *failed])["triton"].speedup_common.cases <= 3  # tried and failed is no excuse
+
+
 def test_utilisation_of_the_datasheet_agrees_with_pandas(frame, records):
     """All is bound by memory or by a peak; both are held against the datasheet's rate."""
     printed = Peaks(bandwidth_gbps=5000.0, matrix_tflops={"fp16": 900.0, "fp32": 900.0}, source="datasheet")

@@ -23,6 +23,8 @@ __all__ = [
 
 BASELINE = Contestant("torch")
 GOOD_UTILISATION = 0.8
+SAMPLED = 0.5
+"""Who was measured on less than this share of the cases is a sample: it is compared on its own cases only."""
 
 
 @dataclass(frozen=True)
@@ -133,15 +135,21 @@ def standings(view: View, everybody: Sequence[Contestant], peaks: Peaks) -> list
     """One Standing per contestant of `everybody`, for a view under one condition.
 
     Wherever `speedup_common` is compared between rows, it is over the same cases: those valid for all of `everybody`
-    and for the baseline.
+    and for the baseline. Whoever was planned for a few of the cases only would leave the others next to none: it has no
+    `speedup_common`. A case that was tried and failed counts as planned, so nobody leaves the comparison by failing.
     """
-    compared = list(dict.fromkeys([*everybody, BASELINE]))
-    common = [point for point in view.points if point.common(compared)]
     at_largest = largest(view.points)
     records: dict[Contestant, list[Record]] = defaultdict(list)
     for record in view.records:
         records[view.contestant(record)].append(record)
-    return [_standing(who, view.points, common, at_largest, records[who], peaks) for who in everybody]
+    most = max((len(records[who]) for who in everybody), default=0)
+    sampled = {who for who in everybody if len(records[who]) < SAMPLED * most}
+    compared = [who for who in dict.fromkeys([*everybody, BASELINE]) if who not in sampled]
+    common = [point for point in view.points if point.common(compared)]
+    return [
+        _standing(who, view.points, [] if who in sampled else common, at_largest, records[who], peaks)
+        for who in everybody
+    ]
 
 
 def _standing(

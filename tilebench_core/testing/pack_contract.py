@@ -16,7 +16,10 @@ from tilebench_core.device import target_device
 from tilebench_core.packs import KernelSource, Operator
 from tilebench_core.registry import installed
 
-__all__ = ["PackContract"]
+__all__ = ["LARGEST_SPACE", "PackContract"]
+
+LARGEST_SPACE = 64
+"""Configurations that a space may hold: a search compiles and verifies every one, for each case that is searched."""
 
 
 class PackContract:
@@ -84,7 +87,7 @@ class PackContract:
                     continue
                 for config in [kernel.default(case), *kernel.space(case)]:
                     _check_config(config, names)
-                assert len(kernel.space(case)) <= 48
+                assert len(kernel.space(case)) <= LARGEST_SPACE
 
 
 def _check_config(config: Any, names: set[str]) -> None:

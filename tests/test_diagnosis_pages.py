@@ -286,6 +286,21 @@ def test_an_experiment_verifies_and_times_both_sides_and_keeps_what_moved(tmp_pa
     )  # one Python call a row, or one in all
 
 
+def test_an_option_of_a_backend_is_flipped_in_processes_of_its_own(tmp_path, capsys):
+    """A DSL reads it once, and keeps what it has compiled: without fusion each multiply-add becomes two instructions."""
+    pytest.importorskip("triton")
+    record = replace(
+        RECORDS[0], operator="swiglu", dtype="fp32", params={"M": 8, "N": 256}, backend="triton",
+        provider=None, config={"BLOCK": 256, "num_warps": 4}, precision="fp32", mode="default",
+    )  # fmt: skip
+    folder = write_campaign(tmp_path / "cpu", [record])
+    asked = [f"campaign={folder}", "operator=swiglu", "backend=triton", "device=cpu", "repeat=1"]
+    assert main(["diagnose", "experiment", *asked, "backends.triton.fp_fusion=false"]) == 0, capsys.readouterr().err
+    (experiment,) = kept_experiments(folder / "diagnosis")
+    counts = [side["instructions in the code"].value for side in (experiment.before, experiment.after)]
+    assert counts[0] < counts[1]
+
+
 def test_a_switch_that_is_not_there_is_a_wrong_request(tmp_path, capsys):
     record = replace(RECORDS[0], operator="vector_add", dtype="fp32", backend="torch", provider=None, config={})
     folder = write_campaign(tmp_path / "none", [record])

@@ -14,6 +14,8 @@ from tilebench_core.device import CPU, target_device
 from tilebench_core.errors import RequestError
 from tilebench_core.outcomes import Outcome
 from tilebench_core.plan import make_plan
+from tilebench_core.pytorch.compiled import TorchCompileBackend
+from tilebench_core.pytorch.eager import TorchBackend
 from tilebench_core.records import Record
 from tilebench_core.registry import build_registry
 from tilebench_core.run import to_do
@@ -67,6 +69,18 @@ def changed_config(pack):
 
 def changed_helper(pack):
     (pack / "_shared.py").write_text("SCALE = 2\n")
+
+
+def test_pytorch_has_nothing_to_tune_and_runs_in_default_mode(pack):
+    registry = build_registry([plugin("torch", tunable=False), plugin("one")], [pack_of(pack)], [])
+    tuned = planned(pack, registry=registry, mode=["tuned"], tune={"kind": "shared"})
+    assert {(t.backend, t.mode) for task in tuned for t in task.trials} == {("torch", "default"), ("one", "tuned")}
+    assert TorchBackend.tunable is TorchCompileBackend.tunable is False
+
+
+def test_the_number_of_compilers_is_part_of_no_id(pack):
+    few = planned(pack, mode=["tuned"], tune={"kind": "shared", "workers": 1})
+    assert ids(few) == ids(planned(pack, mode=["tuned"], tune={"kind": "shared", "workers": 8}))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tilebench_core.campaign import open_campaign
 from tilebench_core.compose import compose
 from tilebench_core.config import run_config
@@ -36,6 +38,8 @@ class NotingWorker:
 class NotingCompiler:
     """Has everything compiled after one wait."""
 
+    idle = False
+
     def __init__(self, notes: list[str]) -> None:
         self.notes, self.waited = notes, False
 
@@ -49,16 +53,31 @@ class NotingCompiler:
         self.notes.append("compiled")
         self.waited = True
 
+    def finished(self, task: Any) -> None:
+        self.notes.append("case done")
 
-def test_the_worker_starts_while_the_first_kernel_compiles(tmp_path: Path) -> None:
+
+class StuckCompiler(NotingCompiler):
+    """Compiles nothing more, and still holds every case back."""
+
+    idle = True
+
+    def ready(self, task: Any) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("compiler", "before"), [(NotingCompiler, ["worker started", "compiled"]), (StuckCompiler, ["worker started"])]
+)
+def test_the_worker_starts_while_kernels_compile_and_never_waits_for_nothing(tmp_path: Path, compiler, before) -> None:
     registry = installed()
     asked = ["operator=[vector_add]", "backend=[torch]", "dtype=[fp32]", "cases=smoke"]
     tasks = make_plan(registry, run_config(compose(registry, asked)), CPU, {"torch": {"torch": "2"}}, {})
     notes: list[str] = []
     runner = Runner(
         campaign=open_campaign(str(tmp_path), "c"), settings={"limits": {"prepare_s": 1}}, environment={},
-        progress=Progress(), precompiler=NotingCompiler(notes), start_worker=lambda *_: NotingWorker(notes),
+        progress=Progress(), precompiler=compiler(notes), start_worker=lambda *_: NotingWorker(notes),
     )  # fmt: skip
     runner.run(tasks)
     runner.close()
-    assert notes == ["worker started", "compiled", "case sent", "worker stopped"]
+    assert notes == [*before, "case sent", "case done", "worker stopped"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +17,12 @@ from packs import backend_class
 from tilebench_core import Case, Device
 from tilebench_core.backend import NativeCandidate, NativeSearch
 from tilebench_core.config import RunConfig, TuneSettings, run_config
+from tilebench_core.device import MULTIPROCESSORS, multiprocessors
 from tilebench_core.errors import ConfigError, NotTunable, RequestError
 from tilebench_core.figures.tuning import draw_tuning, tuning_curves
 from tilebench_core.kernel import Kernel
-from tilebench_core.precompile import _compile_job, _Job, _jobs, _Search, _slices, _worthwhile
+from tilebench_core.precompile.jobs import Followers, Job, jobs_of, key_of, slices_of, worthwhile
+from tilebench_core.precompile.work import Search, compile_job
 from tilebench_core.registry import installed
 from tilebench_core.timing import TimingSettings
 from tilebench_core.tracking.sync import _files
@@ -289,7 +293,7 @@ def test_the_whole_space_is_compiled_ahead_for_our_own_search_only(kind, whole):
     case = Case("softmax", "fp16", {"n": 8})
     operator = SimpleNamespace(folder="softmax", config=BYTES)
     task = SimpleNamespace(trials=[trial("default"), trial("tuned")], case=case, operator=operator)
-    assert [job.tuned for job in _jobs([task], TuneSettings(kind=kind))] == whole
+    assert [job.tuned for job in jobs_of([task], TuneSettings(kind=kind))] == whole
 
 
 def test_cases_that_share_a_winner_wait_until_those_that_are_searched_are_compiled():
@@ -297,18 +301,40 @@ def test_cases_that_share_a_winner_wait_until_those_that_are_searched_are_compil
     operator = SimpleNamespace(folder="softmax", config=BYTES)
     cases = [Case("softmax", dtype, {"n": n}, index=n) for dtype in ("fp16", "fp32") for n in range(1, 21)]
     tasks = [SimpleNamespace(trials=[trial], case=case, operator=operator) for case in cases]
-    jobs = _jobs(tasks, TuneSettings(kind="shared", share="dtype"))
+    jobs = jobs_of(tasks, TuneSettings(kind="shared", share="dtype"))
     assert [(case.dtype, case["n"]) for job in jobs for case in job.cases] == [
         ("fp16", 20), ("fp16", 4), ("fp32", 20), ("fp32", 4),
     ]  # fmt: skip
     assert all(job.waiting == [case for case in cases if case.dtype == job.cases[0].dtype] for job in jobs)
-    everywhere = _jobs(tasks, TuneSettings(kind="shared", share="operator"))
+    everywhere = jobs_of(tasks, TuneSettings(kind="shared", share="operator"))
     assert [(case.dtype, case["n"]) for job in everywhere for case in job.cases] == [
         ("fp32", 20), ("fp16", 9), ("fp16", 2),
     ]  # fmt: skip
-    apart = _jobs(tasks, TuneSettings(kind="shared"))
+    apart = jobs_of(tasks, TuneSettings(kind="shared"))
     assert len(apart) == 40
     assert all(job.waiting == [] for job in apart)
+
+
+def test_cases_that_share_a_winner_are_compiled_when_all_that_are_searched_for_them_have_run():
+    cases = [Case("softmax", "fp16", {"n": n}, index=n) for n in range(1, 6)]
+
+    def job(backend, searched):
+        return Job(backend, "m", "softmax", [cases[searched]], True, cases)
+
+    followers = Followers([job("one", 4), job("one", 0), job("two", 4)])
+    large, small, other = (key_of("softmax", cases[place]) for place in (4, 0, 2))
+    assert [followers.held(key) for key in (large, small, other)] == [
+        False,
+        True,
+        True,
+    ]  # `two` searches the large one only
+    (freed,) = followers.after(large)
+    assert (freed.backend, freed.cases, freed.waiting) == ("two", cases[:4], [])
+    assert [followers.held(key) for key in (large, small, other)] == [False, False, True]
+    (freed,) = followers.after(small)
+    assert (freed.backend, freed.cases) == ("one", cases[1:4])
+    assert not followers.held(other)
+    assert followers.after(other) == []
 
 
 def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypatch):
@@ -318,7 +344,7 @@ def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypat
     source = SimpleNamespace(source_hash="abc", load=lambda: kernel)
     operator = SimpleNamespace(config=SimpleNamespace(raw={}, bytes=BYTES.bytes))
     config = RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared"))
-    search = _Search(config, GPU, operator)
+    search = Search(config, GPU, operator)
     assert search.configurations(backend(), source, case, (X,)) == [SPACE[1], SPACE[0]]
     assert not search.seems_known(backend(), source, case)
     kept = replace(
@@ -330,10 +356,18 @@ def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypat
     assert not search.seems_known(backend(), source, replace(case, params={"n": 9}))
 
 
+def test_compilers_see_no_gpu_and_know_how_many_multiprocessors_it_has(monkeypatch):
+    server = "import os, tilebench_core.precompile.server; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    assert subprocess.run([sys.executable, "-c", server], capture_output=True, text=True).stdout == "''\n"
+    assert multiprocessors(torch.device("cpu")) == 4
+    monkeypatch.setenv(MULTIPROCESSORS, "132")
+    assert multiprocessors(torch.device("cpu")) == 132
+
+
 @pytest.mark.parametrize(("searches", "cores", "slices"), [(1, 15, 15), (3, 15, 5), (40, 15, 1), (0, 15, 15)])
 def test_few_searches_are_compiled_in_so_many_parts_that_no_core_is_idle(searches, cores, slices):
-    jobs = [_Job("one", "m", "softmax", [], True, [])] * searches + [_Job("one", "m", "softmax", [], False, [])]
-    assert _slices(jobs, cores) == slices
+    jobs = [Job("one", "m", "softmax", [], True, [])] * searches + [Job("one", "m", "softmax", [], False, [])]
+    assert slices_of(jobs, cores) == slices
 
 
 @pytest.mark.parametrize(
@@ -348,13 +382,13 @@ def test_few_searches_are_compiled_in_so_many_parts_that_no_core_is_idle(searche
 )
 def test_a_single_kernel_is_left_to_the_worker_and_a_search_only_if_its_winner_is_known(cases, tuned, known, jobs_left):
     one = Case("softmax", "fp16", {"n": 8})
-    jobs = [_Job("one", "m", "softmax", [one] * count, tuned, []) for count in cases]
-    assert len(_worthwhile(jobs, lambda job: known)) == jobs_left
+    jobs = [Job("one", "m", "softmax", [one] * count, tuned, []) for count in cases]
+    assert len(worthwhile(jobs, lambda job: known)) == jobs_left
 
 
 def test_a_single_winner_that_others_wait_for_is_compiled_ahead():
     one, other = Case("softmax", "fp16", {"n": 8}), Case("softmax", "fp16", {"n": 9})
-    assert len(_worthwhile([_Job("one", "m", "softmax", [one], True, [one, other])], lambda job: True)) == 1
+    assert len(worthwhile([Job("one", "m", "softmax", [one], True, [one, other])], lambda job: True)) == 1
 
 
 def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):
@@ -367,9 +401,9 @@ def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):
     operator = installed().operators["softmax"]
     config = RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared"))
     module = installed().kernel(operator, "torch").module
-    search, case = _Search(config, GPU, operator), operator.config.cases("fp16", "smoke")[0]
+    search, case = Search(config, GPU, operator), operator.config.cases("fp16", "smoke")[0]
     monkeypatch.setattr(search, "configurations", lambda *_: [{"BLOCK": n} for n in range(7)])
-    done = [_compile_job("torch", {}, module, "softmax", [case], search, "sm_90", (n, 3)) for n in range(3)]
+    done = [compile_job("torch", {}, module, "softmax", [case], search, "sm_90", (n, 3)) for n in range(3)]
     assert done == [(3, ()), (2, ()), (2, ())]
     assert sorted(c["BLOCK"] for c in compiled) == list(range(7))
 

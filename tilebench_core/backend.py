@@ -99,6 +99,7 @@ class Backend(ABC):
     `backends.<name>`. `kernels_of` names another backend whose kernel files this one runs, if it has none of its own.
     `clocks` offers clocks that come with the DSL, name → "module:class". `install` is the command that installs what `probe` misses.
     `inspection` holds the options with which `compile_for` goes as far as it can, to a binary and every stage before it.
+    `tunable` is False if there is nothing to choose from in any kernel: such a backend runs in default mode, whatever is asked.
     `compilers_import` names modules that take long to import, read their environment only when they are used, and may be
     forked after it: those who compile ahead import them once.
     """
@@ -110,6 +111,7 @@ class Backend(ABC):
     Options: ClassVar[type] = NoOptions
     install: ClassVar[str] = ""
     inspection: ClassVar[Mapping[str, Any]] = {}
+    tunable: ClassVar[bool] = True
     compilers_import: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: Any = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,9 @@ class Device:
 
 CPU = Device(kind="cpu", name="CPU")
 
+MULTIPROCESSORS = "TILEBENCH_MULTIPROCESSORS"
+"""The variable that tells a process without a GPU how many multiprocessors the one has that it compiles for."""
+
 # Multiprocessors of the full product of each architecture that we compile for without having it.
 _TARGETS = {"sm_80": 108, "sm_90": 132, "sm_100": 148, "sm_120": 188}
 
@@ -66,11 +70,11 @@ def target_device(arch: str) -> Device:
 def multiprocessors(device: torch.device) -> int:
     """Return how many multiprocessors `device` has, for grids that fill it once.
 
-    Off the GPU (interpreted, or compiled for a device that is not there) it is a small fixed number: only the size of
-    the grid depends on it, never a result.
+    Off the GPU (interpreted, or compiled for a device that is not there) it is a small fixed number, or what the environment
+    says of the GPU that is compiled for: only the size of the grid depends on it, never a result.
     """
     import torch
 
     if device.type != "cuda" or not torch.cuda.is_available():
-        return 4
+        return int(os.environ.get(MULTIPROCESSORS, 4))
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

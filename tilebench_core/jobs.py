@@ -17,7 +17,7 @@ from tilebench_core.device import Device
 from tilebench_core.devices import find_device
 from tilebench_core.environment import backend_versions, capture_environment
 from tilebench_core.plan import CaseTask, make_plan
-from tilebench_core.precompile import Precompiler
+from tilebench_core.precompile.pool import Precompiler
 from tilebench_core.records import Record
 from tilebench_core.registry import Registry
 from tilebench_core.roofline import ceilings_for

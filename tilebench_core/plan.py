@@ -156,10 +156,11 @@ def _bases(
 ) -> list[tuple[str, Trial]]:
     """What is the same for all cases of an operator: per backend, provider and mode the hashed part of the id."""
     bases = []
+    tuning = {k: v for k, v in asdict(config.tune).items() if k != "workers"}
     for backend in config.backends:
         kernels: Sequence[KernelSource | None] = registry.kernels_for(operator, backend) or [None]
         for kernel in kernels:
-            for mode in config.modes:
+            for mode in config.modes if registry.backend(backend).value.tunable else ("default",):
                 identity = {
                     **shared,
                     "backend": backend,
@@ -168,7 +169,7 @@ def _bases(
                     "provider": str(kernel.provider) if kernel else None,
                     "kernel": kernel.source_hash if kernel else None,
                     "mode": mode,
-                    "tune": asdict(config.tune) if mode == "tuned" else None,
+                    "tune": tuning if mode == "tuned" else None,
                 }
                 trial = Trial(
                     trial_id="",

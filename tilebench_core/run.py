@@ -12,7 +12,7 @@ from tilebench_core.campaign import Campaign
 from tilebench_core.errors import TilebenchError
 from tilebench_core.outcomes import Outcome
 from tilebench_core.plan import CaseTask, Trial
-from tilebench_core.precompile import Precompiler
+from tilebench_core.precompile.pool import Precompiler
 from tilebench_core.records import Record, RecordWriter, record_from_json
 from tilebench_core.tune.journal import tuning_log
 from tilebench_core.worker.messages import task_to_json
@@ -77,7 +77,10 @@ class Runner:
             while queue:
                 task = queue.pop(self._next(queue))
                 self.progress.case_started(task, len(queue) + 1)
-                queue[:0] = self._run_case(task, writer)
+                rest = self._run_case(task, writer)
+                queue[:0] = rest
+                if self.precompiler is not None and not rest:
+                    self.precompiler.finished(task)
         finally:
             writer.close()
         return self.records
@@ -92,6 +95,8 @@ class Runner:
             place = next((place for place, task in enumerate(queue) if self.precompiler.ready(task)), None)
             if place is not None:
                 return place
+            if self.precompiler.idle:
+                return 0  # what it waits for will not come: it compiles for itself
             self.precompiler.wait(_GRACE_S)
 
     def start(self) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 from tilebench_core.analysis.results import load_results
 from tilebench_core.campaign import Campaign, find_campaign
-from tilebench_core.case import Case
 from tilebench_core.device import Device
 from tilebench_core.diagnosis.experiments import (
     Variant,
@@ -24,7 +23,6 @@ from tilebench_core.diagnosis.experiments import (
     variants_of,
 )
 from tilebench_core.diagnosis.gaps import gap_grid, largest_gaps, load_evidence
-from tilebench_core.diagnosis.inspection import Target, inspect_target
 from tilebench_core.diagnosis.ncu import REPLAYS, NcuFailed, find_ncu
 from tilebench_core.diagnosis.pages import write_pages
 from tilebench_core.diagnosis.profiles import Profile
@@ -126,11 +124,14 @@ def _experiment(request: Request, campaign: Campaign, ncu_path: str | None) -> i
     device = find_device(request.one("device", "auto"))
     results, folder = load_results(campaign.folder), campaign.folder / FOLDER
     replay = request.choice("replay", REPLAYS)
-    environment = worker_environment(registry, {record.backend: None}, device)
+    # Options are read when a DSL is imported, so sides that differ in them share no process.
+    sides = [[before, after]] if before.options == after.options else [[before], [after]]
+    environments = [worker_environment(registry, {record.backend: side[0].options}, device) for side in sides]
     with device_lock(device, print):
-        latencies = _latencies(request, record, (before, after), device, environment, folder)
-        profiles = _profiles(request, record, (before, after), device, environment, folder, replay, ncu_path)
-    inspections = [_inspection(registry, record, variant, device) for variant in (before, after)]
+        latencies = _latencies(request, record, sides, device, environments, folder)
+        profiles = _profiles(request, record, sides, device, environments, folder, replay, ncu_path)
+    arch = device.arch if device.is_gpu else "sm_90"
+    inspections = [_inspection(record, variant, defaults, arch) for variant in (before, after)]
     floor = results.peaks.floor_us(record.backend)
     experiment = conclude(
         replace(record, device=device.name),
@@ -162,9 +163,20 @@ def _base(registry: Registry, request: Request, campaign: Campaign) -> Record:
 
 
 def _latencies(
+    request: Request, record: Record, sides: list[list[Variant]], device: Device,
+    environments: list[dict[str, str]], folder: Path,
+) -> list[float]:  # fmt: skip
+    """Medians before and after, in µs: in turns within a process, or where each side has its own in the order A B B A."""
+    if len(sides) == 1:
+        return _measured(request, record, sides[0], device, environments[0], folder)
+    order = [_measured(request, record, sides[n], device, environments[n], folder)[0] for n in (0, 1, 1, 0)]
+    return [(order[0] + order[3]) / 2, (order[1] + order[2]) / 2]
+
+
+def _measured(
     request: Request,
     record: Record,
-    variants: tuple[Variant, Variant],
+    variants: list[Variant],
     device: Device,
     environment: Mapping[str, str],
     folder: Path,
@@ -195,35 +207,49 @@ def _latencies(
 
 
 def _profiles(
-    request: Request, record: Record, variants: tuple[Variant, Variant], device: Device,
-    environment: Mapping[str, str], folder: Path, replay: str, ncu_path: str | None,
+    request: Request, record: Record, sides: list[list[Variant]], device: Device,
+    environments: list[dict[str, str]], folder: Path, replay: str, ncu_path: str | None,
 ) -> list[Profile | None]:  # fmt: skip
     """Both variants' counters; None where counters are off, or cannot be had here and were not insisted on."""
     counters = request.one("counters", "auto")
     if counters == "off" or not device.is_gpu:
         return [None, None]
-    settings = {"metrics": "lean", "replay": replay}
-    jobs = [job_of(replace(record, config=dict(variant.config)), settings, variant.options) for variant in variants]
+    settings, found = {"metrics": "lean", "replay": replay}, []
     try:
-        profiler = Profiler(
-            ncu=find_ncu(ncu_path), folder=folder, device=device.alone.torch_name, environment=environment, replay=replay,
-        )  # fmt: skip
-        found = {profile.job.key: profile for profile in profiler.run(jobs, batch=2)}
+        ncu = find_ncu(ncu_path)
+        for side, environment in zip(sides, environments, strict=True):
+            jobs = [job_of(replace(record, config=dict(v.config)), settings, v.options) for v in side]
+            profiler = Profiler(
+                ncu=ncu, folder=folder, device=device.alone.torch_name, environment=environment, replay=replay
+            )
+            by_key = {profile.job.key: profile for profile in profiler.run(jobs, batch=2)}
+            found += [by_key[job.key] for job in jobs]
     except (ToolMissing, NcuFailed) as error:
         if counters == "on":
             raise
         print(f"without counters: {error}")
         return [None, None]
-    return [found[job.key] for job in jobs]
+    return list(found)
 
 
-def _inspection(registry: Registry, record: Record, variant: Variant, device: Device) -> Mapping[str, Any] | None:
-    arch = device.arch if device.is_gpu else "sm_90"
-    case = Case(record.operator, record.dtype, record.params, record.case_kind, record.case_index)
-    target = Target(operator=record.operator, backend=record.backend, case=case, arch=arch, config=variant.config)
+def _inspection(record: Record, variant: Variant, defaults: Mapping[str, Any], arch: str) -> Mapping[str, Any] | None:
+    """The code of a side, or None where it cannot be had: what was measured is kept without it.
+
+    `tilebench inspect` in a process of its own, since a DSL keeps what it compiled under other options.
+    """
+    chosen = {name: value for name, value in variant.options.items() if value != defaults[name]}
+    asked = {"operator": record.operator, "backend": record.backend, "dtype": record.dtype, "arch": arch}
+    asked |= {f"case.{name}": value for name, value in record.params.items()}
+    asked |= {f"config.{name}": value for name, value in variant.config.items()}
+    asked |= {f"backends.{record.backend}.{name}": value for name, value in chosen.items()}
+    words = [f"{name}={value}" for name, value in asked.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "tilebench_core.cli", "inspect", *words, "--json"], capture_output=True, text=True
+    )
     try:
-        inspection = inspect_target(registry, target, {}, variant.options)
-    except ToolMissing as error:
-        print(f"without code: {error}")
+        (inspection,) = json.loads(done.stdout)
+    except ValueError:
+        print(f"without code: {(done.stderr.strip().splitlines() or [f'status {done.returncode}'])[-1][:300]}")
         return None
-    return inspection.as_json()
+    found: Mapping[str, Any] = inspection
+    return found

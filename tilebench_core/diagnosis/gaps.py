@@ -69,12 +69,25 @@ class Evidence:
 
 
 def load_evidence(campaign: Path, results: Results, arch: str = "") -> Evidence:
-    """Read what diagnosis kept; of several architectures' inspections those of `arch`, or the first kept."""
-    profiles = {(p.job.operator, p.job.dtype, p.job.backend): p for p in kept_profiles(campaign).values() if p.verified}
+    """Read what diagnosis kept; of several architectures' inspections those of `arch`, or the first kept.
+
+    What was kept of another configuration than the one that wins now is no evidence about the winner, and left out.
+    """
+    winners = largest_records(results.records)
+
+    def won(key: tuple[str, str, str], config: Mapping[str, Any]) -> bool:
+        return key not in winners or dict(winners[key].config or {}) == dict(config)
+
+    profiles = {}
+    for profile in kept_profiles(campaign).values():
+        key = profile.job.operator, profile.job.dtype, profile.job.backend
+        if profile.verified and won(key, profile.job.config):
+            profiles[key] = profile
     inspections: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for found in kept_inspections(campaign):
-        if found["kernels"] and arch in ("", found["arch"]):
-            inspections.setdefault((found["operator"], found["dtype"], found["backend"]), found)
+        key = found["operator"], found["dtype"], found["backend"]
+        if found["kernels"] and arch in ("", found["arch"]) and won(key, found["config"]):
+            inspections.setdefault(key, found)
     return Evidence(profiles, inspections, results.peaks.launch_floor_us)
 
 

@@ -11,7 +11,7 @@ from tilebench_core.case import Case
 from tilebench_core.device import target_device
 from tilebench_core.diagnosis.code import KernelCode, kernel_codes
 from tilebench_core.errors import BackendError, RequestError, TilebenchError, nearest
-from tilebench_core.precompile import UnfilledDraw
+from tilebench_core.precompile.unfilled import UnfilledDraw
 from tilebench_core.registry import Registry
 
 __all__ = ["Inspection", "Target", "inspect_target"]
@@ -67,8 +67,9 @@ def inspect_target(
             target=target, reason=f"no installed pack holds a kernel of {operator.name} for {target.backend}"
         )
     backend = plugin.value(plugin.value.Options(**{**plugin.value.inspection, **(options or {})}))
-    for name, value in backend.environment(target_device(target.arch)).items():
-        os.environ.setdefault(name, value)  # read when the DSL is imported, below
+    os.environ.update(
+        backend.environment(target_device(target.arch))
+    )  # read when the DSL is imported or compiles, below
     found = Inspection(target=target, provider=str(sources[0].provider))
     try:
         kernel = sources[0].load()

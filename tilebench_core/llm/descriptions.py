@@ -17,7 +17,7 @@ from tilebench_core.definition import Draw
 from tilebench_core.dtypes import name_of
 from tilebench_core.llm.examples import EXAMPLES, Example
 from tilebench_core.packs import Operator
-from tilebench_core.precompile import UnfilledDraw
+from tilebench_core.precompile.unfilled import UnfilledDraw
 from tilebench_core.registry import installed
 from tilebench_core.tolerance import DEFAULT_TOLERANCES, Tolerance
 from tilebench_core.verify.compare import as_outputs

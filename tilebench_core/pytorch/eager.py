@@ -32,6 +32,7 @@ class TorchBackend(Backend):
 
     name: ClassVar[str] = "torch"
     install: ClassVar[str] = "pip install torch"
+    tunable: ClassVar[bool] = False
 
     def probe(self, device: Device) -> str | None:
         """See `Backend.probe`."""

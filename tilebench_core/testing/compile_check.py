@@ -14,7 +14,7 @@ from tilebench_core.case import Case
 from tilebench_core.device import target_device
 from tilebench_core.errors import BackendError, RequestError
 from tilebench_core.packs import Operator
-from tilebench_core.precompile import UnfilledDraw
+from tilebench_core.precompile.unfilled import UnfilledDraw
 from tilebench_core.registry import installed
 from tilebench_core.testing.kernel_check import select_cases
 

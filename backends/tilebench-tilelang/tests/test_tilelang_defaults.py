@@ -2,7 +2,7 @@
 
 import pytest
 from tilebench_core.device import target_device
-from tilebench_core.precompile import UnfilledDraw
+from tilebench_core.precompile.unfilled import UnfilledDraw
 from tilebench_core.registry import installed
 from tilebench_core.testing.kernel_check import select_cases
 

@@ -8,7 +8,7 @@ from tilebench_core.config import run_config
 from tilebench_core.device import target_device
 from tilebench_core.jobs import worker_environment
 from tilebench_core.plan import make_plan
-from tilebench_core.precompile import Precompiler
+from tilebench_core.precompile.pool import Precompiler
 from tilebench_core.registry import installed
 
 

@@ -7,6 +7,9 @@ x [N, C] is passed as [steps, ROWS, C], and the rows of a step are tiles of thei
 sums need no exchange, and all loads of a step are under way before the first is used. Where tiles fit into C they have
 no bounds check; a checked load of 16-bit elements is a branch, and every load waits for the one before it. No load uses
 TMA: its blocks would take all registers of an SM.
+
+Each launch starts while the one before it still runs (programmatic dependent launch). As many blocks of the last as then
+find room load their rows of x together with the first launch, and keep them in registers until the statistics are ready.
 """
 
 import math
@@ -15,6 +18,7 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel, multiprocessors
 
+from tilebench_operators._cutile_dependent import launch_dependent
 from tilebench_operators._cutile_rows import load, store
 from tilebench_operators._tile_rows import hinted
 
@@ -31,6 +35,7 @@ def partial_kernel(x, partials, ROWS: ct.Constant[int], TILE: ct.Constant[int], 
 
     The group is every parts-th step, so that all blocks together walk down x side by side. INSIDE: TILE divides C.
     """
+    ct.grid_dependency_control_launch_dependents()
     j, part, parts = ct.bid(0), ct.bid(1), ct.num_blocks(1)
     shape = (1, 1, TILE)
     pivot = load(x, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
@@ -57,8 +62,10 @@ def statistics_kernel(
 
     The partials are read in CHUNKS chunks of PARTS parts, FULL of which lie inside.
     """
+    ct.grid_dependency_control_launch_dependents()
     j = ct.bid(0)
     pivot = load(x, (0, 0, j), (1, 1, TILE), FULL > 0, ZERO)
+    ct.grid_dependency_control_wait()
     loaded = ()
     for i in ct.static_iter(range(CHUNKS)):
         sums = load(partials, (0, i, j), (1, PARTS, TILE), i < FULL, ZERO)
@@ -77,23 +84,26 @@ def statistics_kernel(
 
 @ct.kernel
 def apply_kernel(
-    x, gamma, beta, statistics, y, ROWS: ct.Constant[int], TILE: ct.Constant[int], INSIDE: ct.Constant[bool]
+    x, gamma, beta, statistics, y, early: int,
+    ROWS: ct.Constant[int], TILE: ct.Constant[int], INSIDE: ct.Constant[bool],
 ):  # fmt: skip
     """One block, one step of TILE channels: x and y are [steps, ROWS, C], gamma and beta [1, 1, C].
 
-    statistics are [2, 1, C]. INSIDE: TILE divides C.
+    statistics are [2, 1, C]. INSIDE: TILE divides C. About `early` steps are loaded while the first launch runs.
     """
     j = ct.bid(0)
-    # From the last rows up: they were read last by the first launch, and are still in the L2 cache.
-    step = ct.num_blocks(1) - 1 - ct.bid(1)
+    # The early ones from the first row down, as the first launch does. The others from the last row up: these were read
+    # last by the first launch, and are still in the L2 cache.
+    step = ct.where(ct.bid(1) < early, ct.bid(1), ct.num_blocks(1) - 1 - (ct.bid(1) - early))
     shape = (1, 1, TILE)
     tiles = ()
     for row in ct.static_iter(range(ROWS)):
         tiles += (load(x, (step, row, j), shape, INSIDE, ZERO),)
-    mean = load(statistics, (0, 0, j), shape, INSIDE, ZERO)
-    scale = load(statistics, (1, 0, j), shape, INSIDE, ZERO)
-    scale *= load(gamma, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
+    weight = load(gamma, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
     shift = load(beta, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
+    ct.grid_dependency_control_wait()
+    mean = load(statistics, (0, 0, j), shape, INSIDE, ZERO)
+    scale = load(statistics, (1, 0, j), shape, INSIDE, ZERO) * weight
     for row in ct.static_iter(range(ROWS)):
         result = (tiles[row].astype(ct.float32) - mean) * scale + shift
         store(y, (step, row, j), result.astype(y.dtype), INSIDE)
@@ -122,15 +132,16 @@ def run(
     )  # fmt: skip
     full = parts // STATISTICS_PARTS if C % STATISTICS_CHANNELS == 0 else 0
     chunks = ct.cdiv(parts, STATISTICS_PARTS)
-    ct.launch(
+    launch_dependent(
         stream, (ct.cdiv(C, STATISTICS_CHANNELS),), hinted(statistics_kernel, STATISTICS_WARPS),
         (x_steps, partials, statistics, 1.0 / N, eps, STATISTICS_PARTS, STATISTICS_CHANNELS, full, chunks),
     )  # fmt: skip
     apply_steps = (N // apply_rows, apply_rows, C)
-    ct.launch(
+    early = 2 * multiprocessors(x.device) // ct.cdiv(C, APPLY_CHANNELS)
+    launch_dependent(
         stream, (ct.cdiv(C, APPLY_CHANNELS), N // apply_rows), hinted(apply_kernel, 4),
         (
-            x.view(apply_steps), gamma.view(1, 1, C), beta.view(1, 1, C), statistics, y.view(apply_steps),
+            x.view(apply_steps), gamma.view(1, 1, C), beta.view(1, 1, C), statistics, y.view(apply_steps), early,
             apply_rows, APPLY_CHANNELS, C % APPLY_CHANNELS == 0,
         ),
     )  # fmt: skip

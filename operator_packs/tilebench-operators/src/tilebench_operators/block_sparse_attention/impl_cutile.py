@@ -1,7 +1,11 @@
-"""Block-sparse causal attention in cuTile: a block owns one row block of PACK heads and walks its listed key blocks.
+"""Block-sparse causal attention in cuTile: a tile is one row block of PACK heads, for which a block walks the listed keys.
 
 Most of the traffic between the L2 cache and the multiprocessors is keys and values: each block of them is wanted by
 three row blocks of every head. Heads that share keys, values and lists are stacked to one tile of PACK·BLOCK_M rows.
+
+Lists are short, so most of a tile's time would be the way to its first key block: its list's range, an entry, the block
+that it names. PERSISTENT blocks, one to a multiprocessor, go from tile to tile: the compiler gives the loads and the
+stores to warps of their own, which work on the next and on the last tile while the others multiply this one.
 """
 
 import functools
@@ -12,19 +16,20 @@ import torch
 from tilebench_core import Case, Config, Kernel
 
 LOG2_E = math.log2(math.e)
+PROGRAMS = 132  # multiprocessors of an H200: one persistent block to each
 ZERO = ct.PaddingMode.ZERO
 
 
-@ct.kernel
-def attention_kernel(
-    q, k, v, o, crow, col, crow_stride, col_stride, num_layout, heads, kv_heads, scale,
-    D: ct.Constant[int], BLOCK_M: ct.Constant[int], BLOCK_N: ct.Constant[int], PACK: ct.Constant[int],
+def attend(
+    tile, q, k, v, o, crow, col, crow_stride, col_stride, num_layout, heads, kv_heads, scale, row_blocks,
+    D, BLOCK_M, BLOCK_N, PACK,
 ):  # fmt: skip
-    """q, o [B·H, M, D], k, v [B·H_kv, M, D]; crow [num_layout·(rows + 1)], col [num_layout·rows·cols].
+    """Compute one tile of o: row block `tile` modulo row_blocks of PACK heads.
 
     Rows beyond M load as zeros and are not stored; keys beyond M are right of the diagonal of every stored row.
     """
-    row, pack = ct.bid(0), ct.bid(1)
+    pack = tile // row_blocks
+    row = tile - pack * row_blocks
     head = pack * PACK
     kv_head = head // heads * kv_heads + head % heads // (heads // kv_heads)
     layout = head % heads % num_layout
@@ -56,6 +61,26 @@ def attention_kernel(
     ct.store(o, (pack, row, 0), result.astype(o.dtype).reshape((PACK, BLOCK_M, D)))
 
 
+@ct.kernel
+def attention_kernel(
+    q, k, v, o, crow, col, crow_stride, col_stride, num_layout, heads, kv_heads, scale, row_blocks, tiles,
+    D: ct.Constant[int], BLOCK_M: ct.Constant[int], BLOCK_N: ct.Constant[int], PACK: ct.Constant[int],
+    PERSISTENT: ct.Constant[bool],
+):  # fmt: skip
+    """q, o [B·H, M, D], k, v [B·H_kv, M, D]; crow [num_layout·(rows + 1)], col [num_layout·rows·cols]."""
+    if PERSISTENT:
+        for tile in range(ct.bid(0), tiles, ct.num_blocks(0)):
+            attend(
+                tile, q, k, v, o, crow, col, crow_stride, col_stride, num_layout, heads, kv_heads, scale, row_blocks,
+                D, BLOCK_M, BLOCK_N, PACK,
+            )  # fmt: skip
+    else:
+        attend(
+            ct.bid(0), q, k, v, o, crow, col, crow_stride, col_stride, num_layout, heads, kv_heads, scale, row_blocks,
+            D, BLOCK_M, BLOCK_N, PACK,
+        )  # fmt: skip
+
+
 @functools.cache
 def hinted(warps: int, occupancy: int) -> ct.kernel:
     """`attention_kernel` with that many warps for the arithmetic and `occupancy` blocks on a multiprocessor."""
@@ -66,25 +91,27 @@ def run(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout_crow: torch.Tensor, layout_col: torch.Tensor,
     layout_crow_stride: int, layout_col_stride: int, num_layout: int, softmax_scale: float, num_heads: int,
     num_kv_heads: int, M: int, BLOCK_M: int, EVEN_M: bool, BLOCK_N: int, EVEN_N: bool, BLOCK_D: int,
-    NUM_D_BLOCKS: int, *, PACK: int, WARPS: int, OCCUPANCY: int,
+    NUM_D_BLOCKS: int, *, PACK: int, WARPS: int, OCCUPANCY: int, PERSISTENT: bool,
 ) -> torch.Tensor:  # fmt: skip
     """Return o [B, H, M, D]; q [B, H, M, D], k and v [B, H_kv, M, D]."""
     if PACK > 1 and (num_layout > 1 or num_heads // num_kv_heads % PACK):
         raise ValueError(f"{PACK} heads do not share their keys and lists")
     o = torch.empty_like(q)
     B, D = q.shape[0], BLOCK_D * NUM_D_BLOCKS
+    row_blocks = ct.cdiv(M, BLOCK_M)
+    tiles = row_blocks * B * num_heads // PACK
     arguments = (
         *(tensor.view(-1, M, D) for tensor in (q, k, v, o)), layout_crow, layout_col, layout_crow_stride,
-        layout_col_stride, num_layout, num_heads, num_kv_heads, softmax_scale * LOG2_E, D, BLOCK_M, BLOCK_N,
-        PACK,
+        layout_col_stride, num_layout, num_heads, num_kv_heads, softmax_scale * LOG2_E, row_blocks, tiles, D,
+        BLOCK_M, BLOCK_N, PACK, PERSISTENT,
     )  # fmt: skip
-    grid = (ct.cdiv(M, BLOCK_M), B * num_heads // PACK)
+    grid = (min(tiles, PROGRAMS) if PERSISTENT else tiles,)
     ct.launch(torch.cuda.current_stream(), grid, hinted(WARPS, OCCUPANCY), arguments)
     return o
 
 
-def _config(pack: int, warps: int, occupancy: int) -> Config:
-    return {"PACK": pack, "WARPS": warps, "OCCUPANCY": occupancy}
+def _config(pack: int, warps: int, occupancy: int, persistent: bool = False) -> Config:
+    return {"PACK": pack, "WARPS": warps, "OCCUPANCY": occupancy, "PERSISTENT": persistent}
 
 
 def _packs(case: Case) -> list[int]:
@@ -96,11 +123,11 @@ def _packs(case: Case) -> list[int]:
 def default(case: Case) -> Config:
     blocks = -(-case["M"] // case["block"]) * case["B"] * case["H"]
     # As long as two blocks to each of 132 multiprocessors cover all, more of them are faster than larger ones.
-    return _config(4, 8, 1) if blocks > 264 and 4 in _packs(case) else _config(1, 4, 2)
+    return _config(4, 8, 1, True) if blocks > 264 and 4 in _packs(case) else _config(1, 4, 2)
 
 
 def space(case: Case) -> list[Config]:
-    shapes = [(1, 4, 1), (1, 4, 2), (1, 4, 3), (2, 8, 1), (4, 8, 1)]
+    shapes = [(1, 4, 1), (1, 4, 2), (1, 4, 3), (2, 8, 1), (4, 8, 1), (4, 8, 1, True)]
     return [_config(*shape) for shape in shapes if shape[0] in _packs(case)]
 
 

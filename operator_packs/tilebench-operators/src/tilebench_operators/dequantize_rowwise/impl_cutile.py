@@ -30,11 +30,10 @@ def dequantize_kernel(
     for part in ct.static_iter(range(TILES)):
         t = load(x, (part, row, column), (1, ROWS, COLS), INSIDE, ZERO)
         scale = load(state, (part, row, 0), (1, ROWS, 1), INSIDE, ZERO)
-        tiles += ((t, scale),)
+        tiles += ((t, scale * (1.0 / 127.0)),)
     for part in ct.static_iter(range(TILES)):
         t, scale = tiles[part]
-        result = scale * t.astype(ct.float32) * (1.0 / 127.0)
-        store(y, (part, row, column), result.astype(y.dtype), INSIDE)
+        store(y, (part, row, column), (t.astype(ct.float32) * scale).astype(y.dtype), INSIDE)
 
 
 @functools.cache

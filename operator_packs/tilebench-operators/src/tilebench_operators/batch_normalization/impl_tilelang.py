@@ -4,6 +4,9 @@ Sums are two-level and free of atomics, so results repeat bit by bit. They are t
 or a tiny variance then cancels no digits in the difference of the mean square and the squared mean.
 Layouts are given by hand: a thread keeps its channels from row to row, VEC neighbouring ones, and so holds what
 belongs to these channels in registers of its own.
+
+Each launch starts while the one before it still runs (programmatic dependent launch). As many blocks of the last as then
+find room load their rows of x together with the first launch, and keep them in registers until the statistics are ready.
 """
 
 import tilelang
@@ -11,6 +14,7 @@ import tilelang.language as T
 import torch
 from tilebench_core import Case, Config, Kernel, multiprocessors
 
+from tilebench_operators._tilelang_dependent import dependent_launches
 from tilebench_operators._tilelang_rows import vector_width
 
 STATISTICS_THREADS = 128
@@ -34,11 +38,14 @@ def partial_kernel(dtype: torch.dtype, REPEAT: int, LANES: int, BLOCK_C: int, VE
     N, C, parts = T.dynamic("N"), T.dynamic("C"), T.dynamic("parts")
     ROWS = REPEAT * LANES
     rows_layout, lanes_layout = layout(REPEAT, LANES, BLOCK_C, VEC), layout(1, LANES, BLOCK_C, VEC)
+    dependent = dependent_launches()
 
     @T.prim_func
     def batch_partial(x: T.Tensor((N, C), dtype), partials: T.Tensor((2, parts, C), T.float32)):
         with T.Kernel(T.ceildiv(C, BLOCK_C), parts, threads=LANES * BLOCK_C // VEC) as (bc, part):
             T.assume(C % VEC == 0)  # so that every row starts at a multiple of VEC, and loads are VEC wide
+            if dependent:
+                T.pdl_trigger()
             shifted = T.alloc_fragment((REPEAT, LANES, BLOCK_C), T.float32)
             pivot = T.alloc_fragment((1, LANES, BLOCK_C), T.float32)
             sums = T.alloc_fragment((1, LANES, BLOCK_C), T.float32)
@@ -76,6 +83,7 @@ def statistics_kernel(dtype: torch.dtype, VEC: int):
     BLOCK_C, LANES, REPEAT = STATISTICS_ROW * VEC, STATISTICS_THREADS // STATISTICS_ROW, STATISTICS_REPEAT
     ROWS = REPEAT * LANES
     rows_layout, lanes_layout = layout(REPEAT, LANES, BLOCK_C, VEC), layout(1, LANES, BLOCK_C, VEC)
+    dependent = dependent_launches()
 
     @T.prim_func
     def batch_statistics(
@@ -86,6 +94,9 @@ def statistics_kernel(dtype: torch.dtype, VEC: int):
     ):
         with T.Kernel(T.ceildiv(C, BLOCK_C), threads=STATISTICS_THREADS) as bc:
             T.assume(C % VEC == 0)
+            if dependent:
+                T.pdl_trigger()
+                T.pdl_sync()
             part_sums = T.alloc_fragment((REPEAT, LANES, BLOCK_C), T.float32)
             part_squares = T.alloc_fragment((REPEAT, LANES, BLOCK_C), T.float32)
             sums = T.alloc_fragment((1, LANES, BLOCK_C), T.float32)
@@ -122,10 +133,14 @@ def statistics_kernel(dtype: torch.dtype, VEC: int):
 
 @tilelang.jit
 def apply_kernel(dtype: torch.dtype, ROWS: int, VEC: int, threads: int):
-    """One block, ROWS rows of VEC channels per thread; VEC divides C."""
+    """One block, ROWS rows of VEC channels per thread; VEC divides C.
+
+    About `early` blocks of rows are loaded while the first launch runs.
+    """
     N, C = T.dynamic("N"), T.dynamic("C")
     BLOCK_C = VEC * threads
     rows_layout, row_layout = layout(ROWS, 1, BLOCK_C, VEC), layout(1, 1, BLOCK_C, VEC)
+    dependent = dependent_launches()
 
     @T.prim_func
     def batch_apply(
@@ -134,6 +149,7 @@ def apply_kernel(dtype: torch.dtype, ROWS: int, VEC: int, threads: int):
         beta: T.Tensor((C,), dtype),
         statistics: T.Tensor((2, C), T.float32),
         y: T.Tensor((N, C), dtype),
+        early: T.int32,
     ):
         with T.Kernel(T.ceildiv(C, BLOCK_C), T.ceildiv(N, ROWS), threads=threads) as (bc, bn):
             T.assume(C % VEC == 0)
@@ -142,11 +158,16 @@ def apply_kernel(dtype: torch.dtype, ROWS: int, VEC: int, threads: int):
             scale = T.alloc_fragment((1, 1, BLOCK_C), T.float32)
             shift = T.alloc_fragment((1, 1, BLOCK_C), T.float32)
             T.annotate_layout({values: rows_layout, mean: row_layout, scale: row_layout, shift: row_layout})
-            # From the last rows up: they were read last by the first launch, and are still in the L2 cache.
-            first = (T.ceildiv(N, ROWS) - 1 - bn) * ROWS
+            # The early ones from the first row down, as the first launch does. The others from the last row up: these were
+            # read last by the first launch, and are still in the L2 cache.
+            first = T.alloc_var(T.int32)
+            first = T.if_then_else(bn < early, bn, T.ceildiv(N, ROWS) - 1 - (bn - early)) * ROWS
+            T.assume(first >= 0)
             for r, i, j in T.Parallel(ROWS, 1, BLOCK_C):
                 n, c = first + r + i, bc * BLOCK_C + j
                 values[r, i, j] = T.if_then_else(n < N and c < C, x[n, c], 0)
+            if dependent:
+                T.pdl_sync()
             for r, i, j in T.Parallel(1, 1, BLOCK_C):
                 c = bc * BLOCK_C + j
                 mean[r, i, j] = T.if_then_else(c < C, statistics[0, c], 0)
@@ -176,7 +197,8 @@ def run(
     statistics = torch.empty((2, C), dtype=torch.float32, device=x.device)
     partial_kernel(x.dtype, ROWS // lanes, lanes, row_threads * VEC, VEC)(x, partials)
     statistics_kernel(x.dtype, vector_width(C, 4))(x, partials, statistics, eps)
-    apply_kernel(x.dtype, APPLY_ROWS, VEC, APPLY_THREADS)(x, gamma, beta, statistics, y)
+    early = 256 // APPLY_THREADS * multiprocessors(x.device) // -(-C // (VEC * APPLY_THREADS))
+    apply_kernel(x.dtype, APPLY_ROWS, VEC, APPLY_THREADS)(x, gamma, beta, statistics, y, early)
     return y
 
 

@@ -2,12 +2,17 @@
 
 Sums are two-level and free of atomics, so results repeat bit by bit. They are taken of x[n, c] - x[0, c]: a large mean
 or a tiny variance then cancels no digits in the difference of the mean square and the squared mean.
+
+Each launch starts while the one before it still runs. As many programs of the last as then find room load their rows of x
+together with the first launch, and keep them in registers until the statistics are ready.
 """
 
 import torch
 import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel, multiprocessors
+
+from tilebench_operators._triton_dependent import dependent, start_next, wait_for_previous
 
 STATISTICS_CHANNELS = 16  # 64 bytes of each partial row; narrow, so that 1024 channels make 64 programs
 STATISTICS_PARTS = 64
@@ -19,6 +24,7 @@ def partial_kernel(x_ptr, partials_ptr, N, C, ROWS: tl.constexpr, BLOCK_C: tl.co
 
     The group is every parts-th block of ROWS rows, so that all programs together walk down x side by side.
     """
+    start_next()
     part, parts = tl.program_id(1), tl.num_programs(1)
     channels = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
     pivot = tl.load(x_ptr + channels, mask=channels < C, other=0.0).to(tl.float32)
@@ -40,7 +46,11 @@ def statistics_kernel(
     x_ptr, partials_ptr, statistics_ptr, N, C, parts, eps, PARTS: tl.constexpr, BLOCK_C: tl.constexpr
 ):
     """One program, BLOCK_C channels: adds the partials [2, parts, C]; statistics [2, C] are mean and 1/deviation."""
+    start_next()
     channels = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = channels < C
+    pivot = tl.load(x_ptr + channels, mask=inside, other=0.0).to(tl.float32)
+    wait_for_previous()
     sums = tl.zeros([PARTS, BLOCK_C], tl.float32)
     squares = tl.zeros([PARTS, BLOCK_C], tl.float32)
     for start in range(0, parts, PARTS):
@@ -49,8 +59,6 @@ def statistics_kernel(
         mask = (part < parts) & (channels[None, :] < C)
         sums += tl.load(source, mask=mask, other=0.0)
         squares += tl.load(source + parts * C, mask=mask, other=0.0)
-    inside = channels < C
-    pivot = tl.load(x_ptr + channels, mask=inside, other=0.0).to(tl.float32)
     shift = tl.sum(sums, axis=0) / N
     variance = tl.maximum(tl.sum(squares, axis=0) / N - shift * shift, 0.0)
     tl.store(statistics_ptr + channels, pivot + shift, mask=inside)
@@ -59,21 +67,32 @@ def statistics_kernel(
 
 @triton.jit
 def apply_kernel(
-    x_ptr, gamma_ptr, beta_ptr, statistics_ptr, y_ptr, N, C, ROWS: tl.constexpr, BLOCK_C: tl.constexpr
+    x_ptr, gamma_ptr, beta_ptr, statistics_ptr, y_ptr, N, C, early, ROWS: tl.constexpr, BLOCK_C: tl.constexpr
 ):  # fmt: skip
-    """One program, ROWS rows of BLOCK_C channels: x and y point to [N, C], gamma and beta to [C]."""
+    """One program, ROWS rows of BLOCK_C channels: x and y point to [N, C], gamma and beta to [C].
+
+    About `early` blocks of rows are loaded while the first launch runs.
+    """
     channels = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
-    # From the last rows up: they were read last by the first launch, and are still in the L2 cache.
-    rows = (tl.num_programs(1) - 1 - tl.program_id(1)) * ROWS + tl.arange(0, ROWS)[:, None]
+    # The early ones from the first row down, as the first launch does. The others from the last row up: these were read
+    # last by the first launch, and are still in the L2 cache.
+    block = tl.program_id(1)
+    if block >= early:
+        block = tl.num_programs(1) - 1 - (block - early)
+    rows = block * ROWS + tl.arange(0, ROWS)[:, None]
     offsets = rows.to(tl.int64) * C + channels
     inside = channels < C
     mask = (rows < N) & inside
-    x = tl.load(x_ptr + offsets, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-    mean = tl.load(statistics_ptr + channels, mask=inside, other=0.0)
-    scale = tl.load(statistics_ptr + C + channels, mask=inside, other=0.0)
-    scale *= tl.load(gamma_ptr + channels, mask=inside, other=0.0).to(tl.float32)
+    if tl.program_id(1) < early:
+        x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    else:  # nobody else needs it again
+        x = tl.load(x_ptr + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
+    gamma = tl.load(gamma_ptr + channels, mask=inside, other=0.0).to(tl.float32)
     beta = tl.load(beta_ptr + channels, mask=inside, other=0.0).to(tl.float32)
-    y = (x - mean) * scale + beta
+    wait_for_previous()
+    mean = tl.load(statistics_ptr + channels, mask=inside, other=0.0)
+    scale = tl.load(statistics_ptr + C + channels, mask=inside, other=0.0) * gamma
+    y = (x.to(tl.float32) - mean) * scale + beta
     tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask=mask, eviction_policy="evict_first")
 
 
@@ -89,14 +108,17 @@ def run(
     statistics = torch.empty((2, C), dtype=torch.float32, device=x.device)
     partial_kernel[(tiles, parts)](x, partials, N, C, ROWS=ROWS, BLOCK_C=BLOCK_C, STAGES=STAGES, num_warps=num_warps)
     statistics_kernel[(triton.cdiv(C, STATISTICS_CHANNELS),)](
-        x, partials, statistics, N, C, parts, eps, PARTS=STATISTICS_PARTS, BLOCK_C=STATISTICS_CHANNELS, num_warps=4
-    )
+        x, partials, statistics, N, C, parts, eps,
+        PARTS=STATISTICS_PARTS, BLOCK_C=STATISTICS_CHANNELS, num_warps=4, **dependent(),
+    )  # fmt: skip
     # As many channels as the warps load with one 16-byte access per thread: then every thread stays with its channels
     # and loads their parameters itself, without an exchange between threads.
     width = APPLY_WARPS * 32 * (16 // x.element_size())
+    early = 8 // APPLY_WARPS * multiprocessors(x.device) // triton.cdiv(C, width)
     apply_kernel[(triton.cdiv(C, width), triton.cdiv(N, APPLY_ROWS))](
-        x, gamma, beta, statistics, y, N, C, ROWS=APPLY_ROWS, BLOCK_C=width, num_warps=APPLY_WARPS
-    )
+        x, gamma, beta, statistics, y, N, C, early,
+        ROWS=APPLY_ROWS, BLOCK_C=width, num_warps=APPLY_WARPS, **dependent(),
+    )  # fmt: skip
     return y
 
 

@@ -10,13 +10,13 @@ transpose, inside the call, which costs less than shuffling every tile on its wa
 transposed, since a left operand may come from registers, in any order.
 """
 
-import math
-
 import torch
 import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel, multiprocessors
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tilebench_operators.batched_matmul._tiles import estimate_us
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
@@ -158,22 +158,6 @@ TILES = [  # BM, BN, warps, stages, programs on a multiprocessor: one stays, sev
 ]  # fmt: skip
 
 
-def estimate_us(case: Case, tile: tuple[int, int, int, int, int]) -> float:
-    """Time on an H200 beyond what all tiles have in common: rounds of resident tiles, and the way from the L2 cache."""
-    BM, BN, _, _, per_sm = tile
-    m = case["M"]
-    n, k = case.params.get("N", m), case.params.get("K", m)
-    m_tiles, n_tiles = math.ceil(m / BM), math.ceil(n / BN)
-    per_sm = min(per_sm, math.ceil(case["BATCH"] * m_tiles * n_tiles / 132))
-    rounds = math.ceil(case["BATCH"] * m_tiles * n_tiles / (132 * per_sm))
-    slowness = case.dtype_size / 2  # fp32 moves and multiplies at half the speed
-    multiply_us = slowness * per_sm * BM * BN * k / 3.5e6
-    travel_us = slowness * case["BATCH"] * k * (m * n_tiles + n * m_tiles) / 6e6
-    pause_us = 0.5 if (BM, BN) == (128, 256) else 1.5  # between rounds: shorter where programs stay
-    start_us = (BM + BN) / 400  # to fill the first stages
-    return start_us + rounds * multiply_us + (rounds - 1) * pause_us + travel_us
-
-
 def default(case: Case) -> Config:
     depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
     if case["M"] <= 32:
@@ -181,7 +165,9 @@ def default(case: Case) -> Config:
     transpose = case.dtype == "fp32" and case["M"] >= 128
     if case.dtype == "fp32" and not transpose:
         return _config(64, 64, depth, 4, 4)
-    BM, BN, warps, stages, per_sm = min(TILES, key=lambda tile: estimate_us(case, tile))
+    BM, BN, warps, stages, per_sm = min(
+        TILES, key=lambda tile: estimate_us(case, *tile[:2], tile[4], 0.5 if tile[4] == 1 else 1.5)
+    )
     return _config(BM, BN, depth, warps, stages, per_sm == 1, transpose)
 
 

@@ -15,6 +15,7 @@ import torch
 from tilebench_core import Case, Config, Kernel
 
 ZERO = ct.PaddingMode.ZERO
+MULTIPROCESSORS = 132  # of the H200, for the choice of a default
 
 
 def rounded(x):
@@ -28,30 +29,30 @@ def operand(x):
 
 
 @ct.kernel
-def weight_kernel(weight, packed, TILE: ct.Constant[int]):
-    """packed [taps, Cout, pitch] of weight [taps, Cout, Cin], a view with the taps nearest in memory."""
-    index = (ct.bid(0), ct.bid(1), ct.bid(2))
-    ct.store(packed, index, rounded(ct.load(weight, index, (1, TILE, TILE), padding_mode=ZERO)))
-
-
-@ct.kernel
-def pack_kernel(x, packed, padding, batches, TILE: ct.Constant[int], CHANNELS: ct.Constant[int]):
+def pack_kernel(
+    x, packed, weight, packed_weight, padding, batches, TAPS: ct.Constant[int], TILE: ct.Constant[int],
+):  # fmt: skip
     """packed [batch, H + 2·padding, W + 2·padding, pitch] of x [batch, Cin, H, W]: channels last, zeros around.
 
-    A block copies TILE pixels of one row and CHANNELS channels. The shift by the padding is the gather's, so that the stores
-    are aligned.
+    A block copies TILE pixels of one row and TILE channels. The shift by the padding is the gather's, so that the stores
+    are aligned. The first TAPS blocks of axis 2 copy weight [Cout, Cin, TAPS] to packed_weight [TAPS, Cout, pitch] instead.
     """
-    tile, channel, row, batch = ct.bid(0), ct.bid(1), ct.bid(2) // batches, ct.bid(2) % batches
-    index = (batch, row, tile, channel)
-    if (row >= padding) & (row < x.shape[2] + padding):
+    tile, channel, part = ct.bid(0), ct.bid(1), ct.bid(2)
+    row, batch = (part - TAPS) // batches, (part - TAPS) % batches
+    channels = channel * TILE + ct.arange(TILE, dtype=ct.int32)[None, :]
+    if part < TAPS:
+        rows = tile * TILE + ct.arange(TILE, dtype=ct.int32)[:, None]
+        held = (rows < weight.shape[0]) & (channels < weight.shape[1])
+        w = ct.gather(weight, (rows, channels, part), mask=held, padding_value=0, check_bounds=False)
+        ct.store(packed_weight, (part, tile, channel), rounded(w).reshape((1, TILE, TILE)))
+    elif (row >= padding) & (row < x.shape[2] + padding):
         # Pixels on the first axis: along it cuTile gives neighbours in a gather to neighbouring threads.
         columns = tile * TILE + ct.arange(TILE, dtype=ct.int32)[:, None] - padding
-        channels = channel * CHANNELS + ct.arange(CHANNELS, dtype=ct.int32)[None, :]
         held = (columns >= 0) & (columns < x.shape[3]) & (channels < x.shape[1])
         t = ct.gather(x, (batch, channels, row - padding, columns), mask=held, padding_value=0, check_bounds=False)
-        ct.store(packed, index, rounded(t).reshape((1, 1, TILE, CHANNELS)))
+        ct.store(packed, (batch, row, tile, channel), rounded(t).reshape((1, 1, TILE, TILE)))
     else:
-        ct.store(packed, index, ct.zeros((1, 1, TILE, CHANNELS), packed.dtype))
+        ct.store(packed, (batch, row, tile, channel), ct.zeros((1, 1, TILE, TILE), packed.dtype))
 
 
 @ct.kernel
@@ -167,10 +168,9 @@ def run(
     padded_height, padded_width = height + 2 * padding, width + 2 * padding
     packed = torch.empty((batch, padded_height, padded_width, pitch), dtype=input.dtype, device=input.device)
     packed_weight = torch.empty((size * size, out_channels, pitch), dtype=input.dtype, device=input.device)
-    grid = (size * size, ct.cdiv(out_channels, 64), ct.cdiv(pitch, 64))
-    ct.launch(stream, grid, weight_kernel, (weight.permute(2, 0, 1), packed_weight, 64))
-    grid = (ct.cdiv(padded_width, 64), ct.cdiv(pitch, 64), padded_height * batch)
-    ct.launch(stream, grid, pack_kernel, (input, packed, padding, batch, 64, 64))
+    width_tiles = max(ct.cdiv(padded_width, 64), ct.cdiv(out_channels, 64))
+    grid = (width_tiles, ct.cdiv(pitch, 64), size * size + padded_height * batch)
+    ct.launch(stream, grid, pack_kernel, (input, packed, weight, packed_weight, padding, batch, size * size, 64))
     chunks, channel_tiles = ct.cdiv(pitch, BK), ct.cdiv(out_channels, BM)
     if input.dtype == torch.float32:
         pixels = (out_height - 1) * padded_width + out_width
@@ -190,12 +190,21 @@ def _config(BM: int, TH: int, TW: int, BK: int, warps: int, occupancy: int) -> C
 
 
 def default(case: Case) -> Config:
-    # The largest tile that still gives almost every multiprocessor a block.
-    tiles = [(128, 8, 16, 4, 2), (128, 4, 16, 4, 2), (64, 4, 16, 4, 2), (64, 2, 16, 4, 2), (64, 1, 16, 4, 2)]
-    pixels = case["H"] * (case["W"] or case["H"])
-    bm, th, tw, warps, occupancy = next(
-        (t for t in tiles if -(-case["Cout"] // t[0]) * -(-pixels // (t[1] * t[2])) >= 120), tiles[-1]
-    )
+    # One large block keeps more tiles under way than two that share its shared memory. The least work for the busiest
+    # multiprocessor; a block costs its results and 8192 more for its first loads and its stores.
+    tiles = [
+        (128, 16, 16, 8, 1), (128, 8, 16, 4, 1), (128, 4, 16, 4, 2), (64, 4, 16, 4, 2), (64, 2, 16, 4, 2), (64, 1, 16, 4, 2),
+    ]  # fmt: skip
+    if case.dtype == "fp32":
+        tiles = tiles[1:]
+    width = case["W"] or case["H"]
+
+    def cost(tile: tuple[int, ...]) -> int:
+        bm, th, tw, _, occupancy = tile
+        blocks = -(-case["Cout"] // bm) * -(-case["H"] // th) * -(-width // tw)
+        return -(-blocks // (MULTIPROCESSORS * occupancy)) * (occupancy * bm * th * tw + 8192)
+
+    bm, th, tw, warps, occupancy = min(tiles, key=cost)
     return _config(bm, th, tw, 128 // case.dtype_size, warps, occupancy)
 
 

@@ -1,46 +1,38 @@
-"""Two-dimensional convolution in TileLang: channels-last pass, then implicit GEMM; both are in `_tilelang_conv`.
+"""Two-dimensional convolution in TileLang: channels-last pass, then implicit GEMM; both are in `_tilelang_image`.
 
-The grid is bound by the tensor cores where the image is large. Small images have too few pixels to occupy every
+The grid is bound by the tensor cores and by L2 where the image is large. Small images have too few pixels to occupy every
 multiprocessor: there a block takes few pixels.
 """
 
+import torch
 from tilebench_core import Case, Config, Kernel
 
-from tilebench_operators._tilelang_conv import box, convolution, unsupported
+from tilebench_operators._tilelang_image import convolution, stages_that_fit, unsupported, work
 
-# BM, pixels, bytes of the reduction per step, stages, threads that multiply. A stage holds three taps of weights.
-TILES = [
-    (128, 256, 64, 3, 256), (128, 128, 128, 2, 256), (128, 64, 128, 3, 256), (64, 64, 128, 4, 128),
-    (64, 32, 128, 5, 128), (64, 16, 128, 6, 128),
-]  # fmt: skip
-MULTIPROCESSORS = 132  # of the H200, for the choice of a default
+# BM, rows of 16 pixels, bytes of the reduction per step, threads that multiply. A stage holds three taps of weights.
+# Half the depth and twice the stages for large tiles: a stage is fetched while the others are multiplied.
+LARGE = {
+    "fp16": [(128, rows, 64, 256) for rows in (15, 14, 13, 12, 11, 10, 9, 7, 5)],
+    "fp32": [(128, rows, 64, 256) for rows in (14, 10, 9, 7, 6, 5)],
+}
+SMALL = [(64, rows, 128, 128) for rows in (7, 5, 4, 3, 2, 1)]
+TAPS = (1, 3, 3)
 
 
-def _config(case: Case, bm: int, pixels: int, depth: int, stages: int, threads: int) -> Config:
-    bh, bw = box(case["H"], case["W"] or case["H"], pixels)
-    return {"BM": bm, "BH": bh, "BW": bw, "BK": depth // case.dtype_size, "stages": stages, "threads": threads}
+def _config(case: Case, bm: int, rows: int, depth: int, threads: int) -> Config:
+    bk = depth // case.dtype_size
+    dtype = torch.float16 if case.dtype == "fp16" else torch.float32
+    stages = min(6, stages_that_fit(dtype, TAPS, bm, rows, bk, threads))
+    return {"BM": bm, "BH": rows, "BK": bk, "stages": stages, "threads": threads}
 
 
 def default(case: Case) -> Config:
-    # The least work for the busiest multiprocessor; a tile costs its results and 4096 more for its prologue.
-    tiles = TILES[1:] if case.dtype == "fp32" else TILES
-
-    def cost(tile: tuple[int, ...]) -> int:
-        bm, pixels = tile[:2]
-        count = -(-case["Cout"] // bm) * -(-case["H"] * (case["W"] or case["H"]) // pixels)
-        return -(-count // MULTIPROCESSORS) * (bm * pixels + 4096)
-
-    return _config(case, *min(tiles, key=cost))
+    return _config(case, *min(LARGE[case.dtype] + SMALL, key=lambda tile: work(case, TAPS, tile[0], tile[1])))
 
 
 def space(case: Case) -> list[Config]:
-    more = [
-        (128, 128, 64, 4, 256), (128, 128, 128, 2, 128), (128, 64, 64, 6, 256), (64, 128, 128, 3, 128),
-        (64, 128, 64, 5, 128), (64, 256, 64, 4, 256), (64, 64, 64, 8, 128), (64, 32, 64, 8, 128), (64, 16, 64, 8, 128),
-    ]  # fmt: skip
-    # The tile of 128 by 256 results in fp32 leaves room for two stages.
-    tiles = [(*tile[:3], 2, tile[4]) if case.dtype == "fp32" and tile[1] == 256 else tile for tile in TILES + more]
-    return [_config(case, *tile) for tile in tiles]
+    deep = [(128, rows, 128, 256) for rows in ((13, 11, 9, 7, 5) if case.dtype == "fp16" else (6, 5))]
+    return [_config(case, *tile) for tile in LARGE[case.dtype] + SMALL + deep]
 
 
 KERNEL = Kernel(run=convolution, default=default, space=space, unsupported=unsupported)

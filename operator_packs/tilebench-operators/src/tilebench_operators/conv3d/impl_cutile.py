@@ -28,34 +28,34 @@ def operand(x):
 
 
 @ct.kernel
-def weight_kernel(weight, packed, TILE: ct.Constant[int]):
-    """packed [taps, Cout, pitch] of weight [taps, Cout, Cin], a view with the taps nearest in memory."""
-    index = (ct.bid(0), ct.bid(1), ct.bid(2))
-    ct.store(packed, index, rounded(ct.load(weight, index, (1, TILE, TILE), padding_mode=ZERO)))
-
-
-@ct.kernel
-def pack_kernel(x, packed, padding, batches, TILE: ct.Constant[int], CHANNELS: ct.Constant[int]):
+def pack_kernel(
+    x, packed, weight, packed_weight, padding, batches, TAPS: ct.Constant[int], TILE: ct.Constant[int],
+):  # fmt: skip
     """packed [batch, D + 2·padding, H + 2·padding, W + 2·padding, pitch] of x [batch, Cin, D, H, W]: channels last.
 
-    A block copies TILE voxels of one row and CHANNELS channels; beyond the volume it writes zeros. The shift by the padding
-    is the gather's, so that the stores are aligned.
+    A block copies TILE voxels of one row and TILE channels; beyond the volume it writes zeros. The shift by the padding is
+    the gather's, so that the stores are aligned. The first TAPS blocks of axis 2 copy weight [Cout, Cin, TAPS] to
+    packed_weight [TAPS, Cout, pitch] instead.
     """
-    tile, channel, batch = ct.bid(0), ct.bid(1), ct.bid(2) % batches
-    row, plane = ct.bid(2) // batches % packed.shape[2], ct.bid(2) // batches // packed.shape[2]
-    index = (batch, plane, row, tile, channel)
+    tile, channel, part, batch = ct.bid(0), ct.bid(1), ct.bid(2), (ct.bid(2) - TAPS) % batches
+    row, plane = (part - TAPS) // batches % packed.shape[2], (part - TAPS) // batches // packed.shape[2]
     source_row, source_plane = row - padding, plane - padding
     inside = (source_row >= 0) & (source_row < x.shape[3]) & (source_plane >= 0) & (source_plane < x.shape[2])
-    if inside:
+    channels = channel * TILE + ct.arange(TILE, dtype=ct.int32)[None, :]
+    if part < TAPS:
+        rows = tile * TILE + ct.arange(TILE, dtype=ct.int32)[:, None]
+        held = (rows < weight.shape[0]) & (channels < weight.shape[1])
+        w = ct.gather(weight, (rows, channels, part), mask=held, padding_value=0, check_bounds=False)
+        ct.store(packed_weight, (part, tile, channel), rounded(w).reshape((1, TILE, TILE)))
+    elif inside:
         # Voxels on the first axis: along it cuTile gives neighbours in a gather to neighbouring threads.
         columns = tile * TILE + ct.arange(TILE, dtype=ct.int32)[:, None] - padding
-        channels = channel * CHANNELS + ct.arange(CHANNELS, dtype=ct.int32)[None, :]
         held = (columns >= 0) & (columns < x.shape[4]) & (channels < x.shape[1])
         source = (batch, channels, source_plane, source_row, columns)
         t = ct.gather(x, source, mask=held, padding_value=0, check_bounds=False)
-        ct.store(packed, index, rounded(t).reshape((1, 1, 1, TILE, CHANNELS)))
+        ct.store(packed, (batch, plane, row, tile, channel), rounded(t).reshape((1, 1, 1, TILE, TILE)))
     else:
-        ct.store(packed, index, ct.zeros((1, 1, 1, TILE, CHANNELS), packed.dtype))
+        ct.store(packed, (batch, plane, row, tile, channel), ct.zeros((1, 1, 1, TILE, TILE), packed.dtype))
 
 
 @ct.kernel
@@ -181,10 +181,9 @@ def run(
     padded = [extent + 2 * padding for extent in (depth, height, width)]
     packed = torch.empty((batch, *padded, pitch), dtype=input.dtype, device=input.device)
     packed_weight = torch.empty((taps, out_channels, pitch), dtype=input.dtype, device=input.device)
-    grid = (taps, ct.cdiv(out_channels, 64), ct.cdiv(pitch, 64))
-    ct.launch(stream, grid, weight_kernel, (weight.permute(2, 0, 1), packed_weight, 64))
-    grid = (ct.cdiv(padded[2], 64), ct.cdiv(pitch, 64), padded[0] * padded[1] * batch)
-    ct.launch(stream, grid, pack_kernel, (input, packed, padding, batch, 64, 64))
+    width_tiles = max(ct.cdiv(padded[2], 64), ct.cdiv(out_channels, 64))
+    grid = (width_tiles, ct.cdiv(pitch, 64), taps + padded[0] * padded[1] * batch)
+    ct.launch(stream, grid, pack_kernel, (input, packed, weight, packed_weight, padding, batch, taps, 64))
     chunks, channel_tiles = ct.cdiv(pitch, BK), ct.cdiv(out_channels, BM)
     if input.dtype == torch.float32:
         pixels = (out_height - 1) * padded[2] + out_width

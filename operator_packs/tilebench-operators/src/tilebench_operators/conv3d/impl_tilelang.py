@@ -1,36 +1,40 @@
-"""Three-dimensional convolution in TileLang: channels-last pass, then implicit GEMM; both are in `_tilelang_conv`.
+"""Three-dimensional convolution in TileLang: channels-last pass, then implicit GEMM; both are in `_tilelang_image`.
 
-Each value of x meets only 64 output channels per load, and 27 taps want it, so that L2 bandwidth would be the limit: a block takes
+Each value of x meets only 64 output channels per load, and 27 taps want it, so that L2 bandwidth is the limit: a block takes
 all 64 channels and many pixels, and a step the three taps of a column, which share their rows of x.
 """
 
+import torch
 from tilebench_core import Case, Config, Kernel
 
-from tilebench_operators._tilelang_conv import box, convolution, unsupported
+from tilebench_operators._tilelang_image import convolution, stages_that_fit, unsupported, work
+
+# BM, rows of 16 pixels, bytes of the reduction per step, threads that multiply. Two warp groups take half the pixels each: an even
+# number of rows. Half the depth and twice the stages for large tiles: a stage is fetched while the others are multiplied.
+LARGE = [(64, rows, 64, 256) for rows in (26, 22, 18, 14, 10)]
+SMALL = [(64, rows, 128, 128) for rows in (7, 5, 4, 3, 2, 1)]
+TAPS = (3, 3, 3)
 
 
-def _config(case: Case, bm: int, pixels: int, depth: int, stages: int, threads: int) -> Config:
-    bh, bw = box(case["H"], case["W"] or case["H"], pixels)
-    return {"BM": bm, "BH": bh, "BW": bw, "BK": depth // case.dtype_size, "stages": stages, "threads": threads}
+def _config(case: Case, bm: int, rows: int, depth: int, threads: int) -> Config:
+    bk = depth // case.dtype_size
+    dtype = torch.float16 if case.dtype == "fp16" else torch.float32
+    stages = min(6, stages_that_fit(dtype, TAPS, bm, rows, bk, threads))
+    return {"BM": bm, "BH": rows, "BK": bk, "stages": stages, "threads": threads}
+
+
+def _tiles(case: Case) -> list[tuple[int, int, int, int]]:
+    # 26 rows of results in fp32 leave room for two stages.
+    return (LARGE if case.dtype == "fp16" else LARGE[1:]) + SMALL
 
 
 def default(case: Case) -> Config:
-    # BM, pixels, bytes of the reduction per step, stages, threads that multiply.
-    pixels = case["D"] * case["H"] * (case["W"] or case["H"])
-    if pixels >= 132 * 256:
-        return _config(case, 64, 256, 128, 3 if case.dtype == "fp16" else 2, 256)
-    return _config(case, 64, 128 if pixels >= 132 * 128 else 64, 128, 4, 128)
+    return _config(case, *min(_tiles(case), key=lambda tile: work(case, TAPS, tile[0], tile[1])))
 
 
 def space(case: Case) -> list[Config]:
-    tiles = [
-        (64, 64, 128, 4, 128), (64, 64, 64, 6, 128), (64, 128, 128, 3, 128), (64, 128, 128, 4, 128),
-        (64, 128, 64, 6, 128), (64, 128, 128, 4, 256), (64, 256, 128, 2, 128), (64, 256, 128, 2, 256),
-        (64, 256, 64, 4, 128), (64, 256, 64, 4, 256), (64, 256, 64, 5, 256),
-    ]  # fmt: skip
-    if case.dtype == "fp16":
-        tiles += [(64, 256, 128, 3, 128), (64, 256, 128, 3, 256), (64, 512, 64, 3, 256)]
-    return [_config(case, *tile) for tile in tiles]
+    deep = [(64, rows, 128, 256) for rows in ((18, 14, 10) if case.dtype == "fp16" else (14, 10))]
+    return [_config(case, *tile) for tile in _tiles(case) + deep]
 
 
 KERNEL = Kernel(run=convolution, default=default, space=space, unsupported=unsupported)

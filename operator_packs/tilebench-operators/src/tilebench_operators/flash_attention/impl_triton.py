@@ -119,7 +119,7 @@ def _config(B: int, warps: int, stages: int, specialized: bool = False) -> Confi
 
 
 def default(case: Case) -> Config:
-    return _config(128, 8, 2)
+    return _config(128, 8, 3)
 
 
 def space(case: Case) -> list[Config]:

@@ -1,7 +1,10 @@
 """7×7 blur in TileLang: fp16 as a matrix product, fp32 on the vector units.
 
-fp16: a block of 8×8 results is the product of its window, 14×16 pixels in a row of a matrix, and one matrix that holds the
-weights in a band. That is 5.2 times the multiplications, on units that are 16 times as fast; sums are fp32.
+fp16: eight neighbouring results of a row are seven products, one for each row of weights: of a window of 16 pixels and a
+matrix [16, 8] that holds the seven weights in a band. A warp walks down a strip of 16 windows with seven output rows open:
+an input row is loaded once, as the operand that tensor cores take from registers, and multiplied by all seven matrices,
+which stay in registers. That is 2.3 times the multiplications, on units that are 16 times as fast; sums are fp32, and
+memory bounds it.
 
 fp32: a thread walks down a strip of eight columns with seven output rows open in registers. Every input row is loaded once
 and added, seven times weighted, to the seven output rows that it touches; then the oldest one is complete and stored. Four
@@ -22,12 +25,13 @@ UNCHECKED = {tilelang.PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS: True}  # ever
 
 
 @T.macro
-def fetch(x, raw, row, quad, rows, width):
-    """raw [4, 4]: row `row` of four quads, of which `quad` is the second; x [rows, width, 4]. Those outside are replaced."""
+def fetch(x, raw, row, quad, rows, width, zero):
+    """raw [4, 4]: row `row` of four quads, of which `quad` is the second; x [rows, width, 4]. Those outside are `zero`."""
     for g in T.unroll(LOADS):
-        line = T.max(T.min(row, rows - 1), 0) * width + T.max(T.min(quad + g - 1, width - 1), 0)
         for v in T.vectorized(LANE):
-            raw[g, v] = x[line, v]
+            raw[g, v] = T.if_then_else(
+                row >= 0 and row < rows and quad + g > 0 and quad + g <= width, x[row * width + quad + g - 1, v], zero
+            )
 
 
 @tilelang.jit(pass_configs=UNCHECKED)
@@ -55,6 +59,7 @@ def strip_kernel(dtype: torch.dtype, threads: int):
             pixels = T.alloc_local((LOADS * LANE,), T.float32)
             raw = T.alloc_local((LOADS, LANE), dtype)
             result = T.alloc_local((OWN,), dtype)
+            zero = T.cast(T.float32(0), dtype)
             at = T.alloc_local((2,), T.int32)  # the strip's first row, the thread's first quad
             at[0] = (block * threads + T.get_thread_binding()) // T.ceildiv(width, 2) * ROWS
             at[1] = (block * threads + T.get_thread_binding()) % T.ceildiv(width, 2) * 2
@@ -63,17 +68,13 @@ def strip_kernel(dtype: torch.dtype, threads: int):
             for v in T.unroll(8 * OWN):
                 sums[v] = 0
             if at[0] < rows:
-                fetch(x, raw, at[0] - 3, at[1], rows, width)
+                fetch(x, raw, at[0] - 3, at[1], rows, width, zero)
                 for r in T.serial(ROWS + 6):
                     row = at[0] - 3 + r
                     for g in T.unroll(LOADS):
                         for v in T.unroll(LANE):
-                            pixels[g * LANE + v] = T.if_then_else(
-                                row >= 0 and row < rows and at[1] + g > 0 and at[1] + g <= width,
-                                T.cast(raw[g, v], T.float32),
-                                T.float32(0),
-                            )
-                    fetch(x, raw, row + 1, at[1], rows, width)  # on its way while this row is added
+                            pixels[g * LANE + v] = T.cast(raw[g, v], T.float32)
+                    fetch(x, raw, row + 1, at[1], rows, width, zero)  # on its way while this row is added
                     # Every open row moves up by one as it takes its first product, so that nothing is copied.
                     for k in T.unroll(7):
                         for v in T.unroll(OWN):
@@ -94,80 +95,80 @@ def strip_kernel(dtype: torch.dtype, threads: int):
     return blur_strips
 
 
-@T.macro
-def fetch_slab(x, raw, top, block, tid, rows, width, BLOCKS: int):
-    """raw: this thread's quads of the windows' eight rows from `top` on; x [rows, width, 4]. Those outside are replaced."""
-    for e in T.unroll(BLOCKS // 4):
-        row = T.max(T.min(top + e // (BLOCKS // 32), rows - 1), 0)
-        quad = (block + e % (BLOCKS // 32) * 32 + tid // 4) * 2 - 1 + tid % 4
-        for v in T.vectorized(LANE):
-            raw[e, v] = x[row * width + T.max(T.min(quad, width - 1), 0), v]
+@tilelang.jit(pass_configs=UNCHECKED)
+def matrix_kernel(threads: int):
+    """One warp, ROWS rows of 16 windows, 128 columns; x and out [rows, cols] in quads, weight [49].
 
-
-@tilelang.jit(pass_configs=UNCHECKED | {tilelang.PassConfigKey.TL_DISABLE_WARP_SPECIALIZED: True})
-def matrix_kernel(BLOCKS: int):
-    """One block of 128 threads, 8 · steps rows of BLOCKS blocks of eight columns; x and out [rows, cols] in quads, weight [49].
-
-    A block of 8×8 results takes a window of 14×16 pixels, that is a slab of eight rows and six rows of the next slab. Each
-    slab is loaded once: it completes the results above it, and opens those that the next slab completes.
+    The instruction m16n8k16 leaves a lane two pairs of a window, which are eight places apart. As the order of the sum is
+    free, both matrices have it so that a lane's pairs are neighbours: it loads one quad of window lane / 4, and one of the
+    window eight further. Rows come in sevens, as many as are open: after so many, every sum is back in its place.
     """
     all_quads = T.dynamic("all_quads")
 
     @T.prim_func
-    def blur_blocks(
+    def blur_windows(
         x: T.Tensor((all_quads, LANE), T.float16),
         weight: T.Tensor((49,), T.float16),
         out: T.Tensor((all_quads, LANE), T.float16),
         rows: T.int32,
         width: T.int32,
-        steps: T.int32,
+        ROWS: T.int32,
     ):
-        with T.Kernel(T.ceildiv(width, 2 * BLOCKS), T.ceildiv(rows, 8 * steps), threads=128) as (column, strip):
-            # Element (k, n): what pixel (k / 16, k % 16) of a window's first or later rows gives to result (n / 8, n % 8).
-            upper = T.alloc_shared((128, 64), T.float16)
-            lower = T.alloc_shared((128, 64), T.float16)
-            slab = T.alloc_shared((BLOCKS, 128), T.float16)
-            sums = T.alloc_fragment((BLOCKS, 64), T.float32)
-            raw = T.alloc_local((BLOCKS // 4, LANE), T.float16)
-            tid = T.get_thread_binding()
-            for k, n in T.Parallel(128, 64):
-                tap = (k // 16 - n // 8) * 7 + k % 16 - n % 8 - 1
-                held = k % 16 - n % 8 >= 1 and k % 16 - n % 8 <= 7
-                upper[k, n] = T.if_then_else(
-                    held and k // 16 - n // 8 >= 0 and k // 16 - n // 8 < 7,
-                    weight[T.max(T.min(tap, 48), 0)],
-                    T.float16(0),
-                )
-                lower[k, n] = T.if_then_else(
-                    held and k // 16 - n // 8 < -1, weight[T.max(T.min(tap + 56, 48), 0)], T.float16(0)
-                )
-            T.clear(sums)
-            fetch_slab(x, raw, strip * steps * 8 - 3, column * BLOCKS, tid, rows, width, BLOCKS)
-            for step in T.serial(steps + 1):
-                top = (strip * steps + step) * 8 - 3  # first row of the slab
-                T.sync_threads()  # the products of the last slab have read it
-                for e in T.unroll(BLOCKS // 4):
-                    row = top + e // (BLOCKS // 32)
-                    quad = (column * BLOCKS + e % (BLOCKS // 32) * 32 + tid // 4) * 2 - 1 + tid % 4
-                    for v in T.vectorized(LANE):
-                        slab[e % (BLOCKS // 32) * 32 + tid // 4, e // (BLOCKS // 32) * 16 + tid % 4 * 4 + v] = (
-                            T.if_then_else(
-                                row >= 0 and row < rows and quad >= 0 and quad < width, raw[e, v], T.float16(0)
+        with T.Kernel(T.ceildiv(T.ceildiv(rows, ROWS) * T.ceildiv(width, 32), threads // 32), threads=threads) as block:
+            bands = T.alloc_local((7 * 4,), T.float16)
+            windows = T.alloc_local((7 * 8,), T.float16)
+            raw = T.alloc_local((14, LANE), T.float16)
+            sums = T.alloc_local((7 * 4,), T.float32)
+            pair = T.alloc_local((2,), T.float16)
+            at = T.alloc_local((2,), T.int32)  # the strip's first row, and its first quad
+            lane = T.get_thread_binding() % 32
+            strip = block * (threads // 32) + T.get_thread_binding() // 32
+            at[0] = strip // T.ceildiv(width, 32) * ROWS
+            at[1] = strip % T.ceildiv(width, 32) * 32
+            for i in T.unroll(7):
+                for v in T.unroll(4):
+                    j = lane % 4 * 4 + v - lane // 4 - 1
+                    bands[i * 4 + v] = T.if_then_else(
+                        j >= 0 and j < 7, weight[i * 7 + T.max(T.min(j, 6), 0)], T.float16(0)
+                    )
+            for v in T.unroll(28):
+                sums[v] = 0
+            if at[0] < rows:
+                for group in T.serial(T.ceildiv(ROWS + 6, 7)):
+                    top = at[0] - 3 + group * 7
+                    for load in T.unroll(14):  # seven rows are on their way together
+                        row = top + load // 2
+                        quad = at[1] + load % 2 * 16 + lane // 4 * 2 + lane % 4 - 1
+                        for v in T.vectorized(LANE):
+                            raw[load, v] = T.if_then_else(
+                                row >= 0 and row < rows and quad >= 0 and quad < width,
+                                x[row * width + quad, v],
+                                T.float16(0),
                             )
-                        )
-                T.fence_proxy_async()  # tensor cores read shared memory past the writers' view of it
-                T.sync_threads()
-                # The next slab is on its way while this one is multiplied.
-                fetch_slab(x, raw, top + 8, column * BLOCKS, tid, rows, width, BLOCKS)
-                T.gemm(slab, lower, sums)
-                for b, n in T.Parallel(BLOCKS, 64):
-                    done = top - 5 + n // 8
-                    quad = (column * BLOCKS + b) * 2 + n % 8 // 4
-                    if step > 0 and done < rows and quad < width:
-                        out[done * width + quad, n % 4] = T.cast(sums[b, n], T.float16)
-                T.gemm(slab, upper, sums, clear_accum=True)
+                    for i in T.unroll(7):
+                        for h in T.unroll(2):
+                            for v in T.unroll(2):
+                                windows[i * 8 + h * 2 + v] = raw[i * 2 + h, v]
+                                windows[i * 8 + 4 + h * 2 + v] = raw[i * 2 + h, 2 + v]
+                    for i in T.unroll(7):
+                        # The row three above row i is the oldest open one, at i; that three below is opened in place 6 + i.
+                        for v in T.unroll(4):
+                            sums[(6 + i) % 7 * 4 + v] = 0
+                        for k in T.unroll(7):
+                            T.ptx_mma(
+                                T.float32, "m16n8k16", "row", "col", "fp16", "fp16", "fp32",
+                                windows.data, i * 8, bands.data, (6 - k) * 4, sums.data, (k + i) % 7 * 4, False,
+                            )  # fmt: skip
+                        done = top + i - 3
+                        for h in T.unroll(2):
+                            quad = at[1] + h * 16 + lane // 4 * 2 + lane % 4 // 2
+                            for v in T.unroll(2):
+                                pair[v] = T.cast(sums[i * 4 + h * 2 + v], T.float16)
+                            if done >= at[0] and done < rows and quad < width:
+                                for v in T.vectorized(2):
+                                    out[done * width + quad, lane % 2 * 2 + v] = pair[v]
 
-    return blur_blocks
+    return blur_windows
 
 
 @tilelang.jit
@@ -209,7 +210,7 @@ def run(
     if (krows, kcols) == (7, 7) and cols % LANE == 0 and input.data_ptr() % 16 == 0:
         images = input.view(-1, LANE), kernel, out.view(-1, LANE), rows, cols // LANE
         if input.dtype == torch.float16:
-            matrix_kernel(64)(*images, -(-ROWS // 8))
+            matrix_kernel(threads)(*images, ROWS)
         else:
             strip_kernel(input.dtype, threads)(*images, ROWS)
     else:
@@ -223,8 +224,7 @@ SCHEDULERS = 528  # of the H200: 132 multiprocessors have four each
 def default(case: Case) -> Config:
     rows, cols = case["rows"], case["cols"] or case["rows"]
     if case.dtype == "fp16":
-        # Three blocks fit a multiprocessor besides each other; each begins with a matrix of weights, so all run at once.
-        return {"ROWS": _slabs(rows, cols, 396), "threads": 128}
+        return {"ROWS": _sevens(rows, cols, 16 * 132), "threads": 64}  # sixteen warps fit a multiprocessor
     # A strip opens with six rows that it doesn't store, so it should be long; a lone warp leaves its scheduler idle at times.
     warps = min((1, 2, 3), key=lambda warps: (warps + 0.5) * (_rows(rows, cols, warps) + 6))
     return {"ROWS": _rows(rows, cols, warps), "threads": 64}
@@ -235,16 +235,17 @@ def _rows(rows: int, cols: int, warps: int) -> int:
     return -(-rows // max(1, warps * SCHEDULERS // -(-cols // (32 * OWN))))
 
 
-def _slabs(rows: int, cols: int, blocks: int) -> int:
-    """Rows of a strip of 64 blocks of columns for `blocks` strips in all: whole slabs of eight."""
-    return 8 * -(-rows // (8 * max(1, blocks // -(-cols // 512))))
+def _sevens(rows: int, cols: int, warps: int) -> int:
+    """Rows of a strip of 128 columns for at most `warps` strips: with the six that open it, they come in sevens."""
+    height = -(-rows // max(1, warps // -(-cols // 128)))
+    return -(-(height + 6) // 7) * 7 - 6
 
 
 def space(case: Case) -> list[Config]:
     rows, cols = case["rows"], case["cols"] or case["rows"]
     if case.dtype == "fp16":
-        heights = {_slabs(rows, cols, blocks) for blocks in (132, 264, 396, 528, 1056)}
-        return [{"ROWS": height, "threads": 128} for height in sorted(heights | {8, 16, 32})]
+        heights = {_sevens(rows, cols, warps * 132) for warps in (4, 8, 12, 16, 32)} | {1, 8, 15}
+        return [{"ROWS": height, "threads": threads} for height in sorted(heights) for threads in (32, 64, 128)]
     heights = {_rows(rows, cols, warps) for warps in (1, 2, 3, 6, 9)}
     return [{"ROWS": height, "threads": threads} for height in sorted(heights) for threads in (32, 64, 128)]
 

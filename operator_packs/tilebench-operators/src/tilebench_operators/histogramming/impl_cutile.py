@@ -1,11 +1,14 @@
 """Histogram in cuTile, two ways for the private histograms, which a second launch adds up.
 
-METHOD "lanes", for few bins: each of 128 lanes keeps counters of all bins in registers, eight of 4 bits in a word. A
-value adds 1 << 4·(value mod 8) to the word that value div 8 names, found by comparing with every word's number. Before
-a 4-bit counter can overflow the words are added to words of 8-bit counters, and a block ends before these can overflow.
-METHOD "global", for many bins: atomic additions to the block's own row in global memory, which the L2 cache holds. The
+METHOD "product", for up to 4096 bins, counts by a matrix product. Split x into two digits, x = hi·L + lo, and make a row
+of 0 and 1 for each value of a digit, 1 where an element has it. The product of the rows of hi with those of lo over
+the elements counts every pair of digits, and tensor cores do it in int8 with int32 sums. Every warp has elements and
+sums of its own. A comparison is done on four elements at once, as four bytes of a word.
+METHOD "global", for more bins: atomic additions to the block's own row in global memory, which the L2 cache holds. The
 row belongs into shared memory, but cuTile's language has no access to it.
 """
+
+import functools
 
 import cuda.tile as ct
 import torch
@@ -13,78 +16,65 @@ from tilebench_core import Case, Config, Kernel, multiprocessors
 
 from tilebench_operators._tile_rows import hinted
 
-LANES = 128
-VECTOR = 4  # values of a 16-byte load
-LOADS = 3  # in flight per lane; 3·4 values are at most what a 4-bit counter counts (15)
-ROUNDS = 255 // (LOADS * VECTOR)  # of such loads, until an 8-bit counter could overflow
-LANE_BINS = 64  # of a lane: 24 registers; with more of them the comparisons cost more than atomic additions
-WORDS = LANE_BINS // 8
+WARPS = 4
+DIGITS = 64  # values of a digit at most, so that they and the differences of two fit into 6 bits
+ROWS = 16  # of one product; larger operands are permuted byte by byte on their way to the tensor cores
+COUNT = 64 * 64  # what one element adds: an equal byte is 64, see `rows_of`
+CAPACITY = 2**31 // COUNT - 1  # elements that a sum can count
 SUM_ROWS, SUM_BINS = 512, 8
-LOW_NIBBLES = 0x0F0F0F0F
+BYTES, HIT = 0x01010101, 0x40404040
 ZERO = ct.PaddingMode.ZERO
 
 
-def stacked(tiles):
-    """Concatenate a tuple of tiles [LANES, 1], whose length is a power of two, along the second axis."""
-    if len(tiles) == 1:
-        return tiles[0]
-    half = len(tiles) // 2
-    return ct.cat((stacked(tiles[:half]), stacked(tiles[half:])), 1)
+def packed(digits, K):
+    """digits [WARPS·K] as words of four bytes, [WARPS, 1, K / 4]."""
+    return ct.unpack_from_bytes(digits.astype(ct.uint8), ct.uint32).reshape((WARPS, 1, K // 4))
 
 
-def zeros(words):
-    """Return `words` words of counters [LANES, 1], all 0."""
-    result = ()
-    for _ in ct.static_iter(range(words)):
-        result += (ct.zeros((LANES, 1), ct.uint32),)
-    return result
+def rows_of(words, first, count, K):
+    """A row for each of `count` values from `first` on: 64 where an element has it, else 0, int8 [WARPS, count, K].
+
+    The exclusive or of two bytes is less than 64, so no byte borrows from its neighbour, and 64 stays if it is 0.
+    """
+    values = (ct.arange(count, dtype=ct.uint32)[None, :, None] + first) * BYTES
+    hits = (ct.full((WARPS, count, K // 4), HIT, ct.uint32) - (words ^ values)) & HIT
+    return ct.bitcast(ct.pack_to_bytes(hits).reshape((WARPS, count, K)), ct.int8)
 
 
-def counted(nibbles, values):
-    """Return `nibbles` with one more in the counters of `values` [LANES, 1]; values beyond the bins count nowhere."""
-    one = ct.full((LANES, 1), 1, ct.uint32) << ((values & 7) * 4)
-    word = values >> 3
-    result = ()
-    for w in ct.static_iter(range(len(nibbles))):
-        result += (nibbles[w] + ct.where(word == w, one, 0),)
-    return result
+@ct.kernel
+def product_kernel(
+    x, private,
+    HIGH: ct.Constant[int], LOW: ct.Constant[int], COLUMNS: ct.Constant[int], SHIFT: ct.Constant[int],
+    K: ct.Constant[int],
+):  # fmt: skip
+    """One block counts every blocks-th tile of WARPS·K elements of x [n]; private is [blocks, HIGH, LOW], LOW = 2^SHIFT.
 
-
-def widened(octets, nibbles):
-    """Return `octets` plus `nibbles`: of 8-bit counters, word 2w has the even bins of nibble word w, 2w+1 the odd."""
-    result = ()
-    for w in ct.static_iter(range(len(nibbles))):
-        result += (octets[2 * w] + (nibbles[w] & LOW_NIBBLES), octets[2 * w + 1] + ((nibbles[w] >> 4) & LOW_NIBBLES))
-    return result
-
-
-@ct.kernel(occupancy=4)
-def lanes_kernel(x, private):
-    """One block counts every blocks-th round of tiles of x [n]; private is [blocks, num_bins], num_bins <= 64."""
+    Products are [ROWS, COLUMNS]. Beyond the end x is 0.
+    """
     block, blocks = ct.bid(0), ct.num_blocks(0)
-    n = x.shape[0]
-    tiles = ct.cdiv(n, LANES * VECTOR)
-    place = VECTOR * ct.arange(LANES, dtype=ct.int32)[:, None]
-    octets = zeros(2 * WORDS)
-    for start in range(block * LOADS, tiles, blocks * LOADS):
-        loaded = ()
-        for tile in ct.static_iter(range(LOADS)):
-            # A tile must not lie outside of x: beyond the last tile it is read again, and not counted.
-            t = ct.load(x, (min(start + tile, tiles - 1),), (LANES * VECTOR,), padding_mode=ZERO, allow_tma=False)
-            loaded += (t.reshape((LANES, VECTOR)),)
-        nibbles = zeros(WORDS)
-        for tile in ct.static_iter(range(LOADS)):
-            for v in ct.static_iter(range(VECTOR)):
-                values = ct.extract(loaded[tile], (0, v), (LANES, 1))
-                inside = (start + tile) * (LANES * VECTOR) + v + place < n
-                values = ct.where(inside, values, LANE_BINS)
-                nibbles = counted(nibbles, values.astype(ct.uint32))
-        octets = widened(octets, nibbles)
-    counters = ()
-    for b in ct.static_iter(range(LANE_BINS)):
-        counters += (((octets[2 * (b // 8) + b % 2] >> (8 * (b % 8 // 2))) & 255).astype(ct.int32),)
-    sums = ct.sum(stacked(counters), 0)
-    ct.store(private, (block, 0), sums.reshape((1, LANE_BINS)), allow_tma=False)
+    tiles = ct.cdiv(x.shape[0], WARPS * K)
+    sums = ()
+    for _ in ct.static_iter(range(HIGH // ROWS * (LOW // COLUMNS))):
+        sums += (ct.zeros((WARPS, ROWS, COLUMNS), ct.int32),)
+    following = ct.load(x, (block,), (WARPS * K,), padding_mode=ZERO, allow_tma=False)
+    for tile in range(block, tiles, blocks):
+        values = following
+        # The next tile is on its way while this one is counted; after the last one it is read again, in vain.
+        following = ct.load(x, (min(tile + blocks, tiles - 1),), (WARPS * K,), padding_mode=ZERO, allow_tma=False)
+        high, low = packed(values >> SHIFT, K), packed(values & (LOW - 1), K)
+        right = ()
+        for j in ct.static_iter(range(0, LOW, COLUMNS)):
+            right += (ct.permute(rows_of(low, j, COLUMNS, K), (0, 2, 1)),)
+        new = ()
+        for i in ct.static_iter(range(0, HIGH, ROWS)):
+            left = rows_of(high, i, ROWS, K)
+            for j in ct.static_iter(range(LOW // COLUMNS)):
+                new += (ct.mma(left, right[j], sums[i // ROWS * (LOW // COLUMNS) + j]),)
+        sums = new
+    for i in ct.static_iter(range(HIGH // ROWS)):
+        for j in ct.static_iter(range(LOW // COLUMNS)):
+            counts = ct.sum(sums[i * (LOW // COLUMNS) + j] >> 12, 0)  # COUNT for each element
+            ct.store(private, (block, i, j), counts.reshape((1, ROWS, COLUMNS)), allow_tma=False)
 
 
 @ct.kernel(occupancy=8)
@@ -100,47 +90,76 @@ def global_kernel(x, private, num_bins, TILE: ct.Constant[int]):
 
 
 @ct.kernel
-def sum_kernel(private, hist, ROWS: ct.Constant[int], BINS: ct.Constant[int]):
-    """One block adds BINS columns of private [blocks, num_bins] into hist [num_bins]."""
+def sum_kernel(private, hist, surplus, ROWS: ct.Constant[int], BINS: ct.Constant[int]):
+    """One block adds BINS columns of private [blocks, bins] into hist [num_bins]; bin 0 has `surplus` too many."""
     j = ct.bid(0)
     sums = ct.zeros((ROWS, BINS), ct.int32)
     for i in range(ct.cdiv(private.shape[0], ROWS)):
         sums += ct.load(private, (i, j), (ROWS, BINS), padding_mode=ZERO, allow_tma=False)
-    ct.store(hist, (j,), ct.sum(sums, 0), allow_tma=False)
+    bins = j * BINS + ct.arange(BINS, dtype=ct.int32)
+    ct.store(hist, (j,), ct.sum(sums, 0) - ct.where(bins == 0, surplus, 0), allow_tma=False)
+
+
+@functools.cache
+def resident(per_sm: int) -> ct.kernel:
+    """`product_kernel` with registers few enough for `per_sm` blocks; a hinted kernel has compiled code of its own."""
+    return product_kernel.replace_hints(num_worker_warps=WARPS, occupancy=per_sm)
+
+
+def digits(num_bins: int) -> tuple[int, int]:
+    """Return how many values the high and the low digit have: multiples of a product's rows and columns."""
+    low = next(low for low in (8, 16, 32, DIGITS) if num_bins <= max(low, ROWS) * low)
+    return max(low, ROWS), low
 
 
 def run(x: torch.Tensor, N: int, num_bins: int, *, METHOD: str, TILE: int, PER_SM: int) -> torch.Tensor:
     """Return hist [num_bins] int32 of x [N] int32 with values in [0, num_bins)."""
     stream = torch.cuda.current_stream()
-    resident = PER_SM * multiprocessors(x.device)
     hist = torch.empty(num_bins, dtype=torch.int32, device=x.device)
-    if METHOD == "lanes":
-        rounds = ct.cdiv(N, LOADS * VECTOR * LANES)
-        blocks = max(min(resident, rounds), ct.cdiv(rounds, ROUNDS))  # more than fit at once, before counters overflow
-        private = torch.empty((blocks, num_bins), dtype=torch.int32, device=x.device)
-        ct.launch(stream, (blocks,), lanes_kernel, (x, private))
+    # As many blocks as the device holds at once, but none that counts less than half as many values as it has bins.
+    tiles = ct.cdiv(N, TILE)
+    blocks = min(PER_SM * multiprocessors(x.device), ct.cdiv(N, max(TILE, num_bins // 2)))
+    if METHOD == "product":
+        high, low = digits(num_bins)
+        blocks = max(blocks, ct.cdiv(tiles, CAPACITY * WARPS // TILE))
+        private = torch.empty((blocks, high, low), dtype=torch.int32, device=x.device)
+        arguments = (x, private, high, low, min(low, 16), low.bit_length() - 1, TILE // WARPS)
+        ct.launch(stream, (blocks,), resident(PER_SM), arguments)
+        private, surplus = private.view(blocks, high * low), tiles * TILE - N
     else:
-        # As many blocks as the device holds at once, but none that counts fewer values than it has bins.
-        blocks = min(resident, ct.cdiv(N, max(TILE, num_bins)))
         private = torch.zeros((blocks, num_bins), dtype=torch.int32, device=x.device)
         ct.launch(stream, (blocks,), global_kernel, (x, private, num_bins, TILE))
-    ct.launch(stream, (ct.cdiv(num_bins, SUM_BINS),), hinted(sum_kernel, 8), (private, hist, SUM_ROWS, SUM_BINS))
+        surplus = 0
+    arguments = (private, hist, surplus, SUM_ROWS, SUM_BINS)
+    ct.launch(stream, (ct.cdiv(num_bins, SUM_BINS),), hinted(sum_kernel, 8), arguments)
     return hist
 
 
 def default(case: Case) -> Config:
-    # Comparing with all words costs more the more bins there are; an atomic addition costs the same.
-    if case["num_bins"] <= LANE_BINS:
-        return {"METHOD": "lanes", "TILE": LANES * VECTOR, "PER_SM": 8}
-    return {"METHOD": "global", "TILE": 1024, "PER_SM": 4}
+    bins = case["num_bins"]
+    if bins > DIGITS**2:
+        return {"METHOD": "global", "TILE": 1024, "PER_SM": 4}
+    if bins <= 256:  # large inputs in large tiles, so that a tile is counted for as long as the next one takes to come
+        return {
+            "METHOD": "product",
+            **({"TILE": 512, "PER_SM": 6} if case["N"] < 2**22 else {"TILE": 1024, "PER_SM": 4}),
+        }
+    # A warp keeps all counts: 128 registers of each thread for 4096 bins.
+    return {"METHOD": "product", "TILE": 512, "PER_SM": 4 if bins <= 1024 else 2}
 
 
 def space(case: Case) -> list[Config]:
-    lanes = [{"METHOD": "lanes", "TILE": LANES * VECTOR, "PER_SM": per_sm} for per_sm in (4, 8, 16)]
+    bins = case["num_bins"]
+    product = [
+        {"METHOD": "product", "TILE": tile, "PER_SM": per_sm}
+        for tile in (512, 1024)
+        for per_sm in (2, 3, 4, 6, 8)
+        if per_sm * tile <= 4096 and bins <= (256 if tile > 512 or per_sm > 4 else 1024 if per_sm > 2 else DIGITS**2)
+    ]
     in_global = [
         {"METHOD": "global", "TILE": tile, "PER_SM": per_sm} for tile in (512, 1024, 2048) for per_sm in (1, 2, 4, 8)
     ]
-    return (lanes if case["num_bins"] <= LANE_BINS else []) + in_global
+    return product + in_global
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

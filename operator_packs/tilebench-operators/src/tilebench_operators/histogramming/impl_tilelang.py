@@ -1,8 +1,10 @@
-"""Histogram in TileLang, two launches: each block counts into histograms of its own in shared memory, which are then added up.
+"""Histogram in TileLang, two launches: one clears the result; in the other each block counts into histograms of its own in
+shared memory and adds their sums to the result.
 
 A block keeps COPIES histograms, one for every COPIES-th lane, side by side: bin b of copy c is word b · COPIES + c. With 32
 copies the lanes of a warp never meet in a bank; with fewer they seldom do, and equal values, which a single histogram would
-add one after the other, are spread. More bins leave room for fewer copies.
+add one after the other, are spread. More bins leave room for fewer copies. While a block counts what it has loaded, the
+next loads are under way.
 """
 
 import tilelang
@@ -15,32 +17,55 @@ ROOM = 196_608  # bytes of shared memory on a multiprocessor, for histograms
 
 
 @tilelang.jit
+def clear_kernel(threads: int):
+    """Let hist [bins] be 0."""
+    bins = T.dynamic("bins")
+
+    @T.prim_func
+    def clear(hist: T.Tensor((bins,), T.int32)):
+        with T.Kernel(T.ceildiv(bins, threads), threads=threads) as block:
+            tid = T.get_thread_binding()
+            if block * threads + tid < bins:
+                hist[block * threads + tid] = 0
+
+    return clear
+
+
+@tilelang.jit
 def count_kernel(BINS: int, COPIES: int, LOADS: int, threads: int):
-    """One block counts every blocks-th stretch of x [n] into its row of rows [blocks, BINS].
+    """One block counts every blocks-th stretch of x [n] and adds its counts to hist [BINS].
 
     BINS is a constant because the size of shared memory is.
     """
-    n, blocks = T.dynamic("n, blocks")
+    n = T.dynamic("n")
     STRETCH = threads * LOADS * VECTOR
 
     @T.prim_func
-    def count(x: T.Tensor((n,), T.int32), rows: T.Tensor((blocks, BINS), T.int32)):
+    def count(x: T.Tensor((n,), T.int32), hist: T.Tensor((BINS,), T.int32), blocks: T.int32):
         with T.Kernel(blocks, threads=threads) as block:
             counts = T.alloc_shared((BINS * COPIES,), T.int32)
             values = T.alloc_local((LOADS * VECTOR,), T.int32)
+            following = T.alloc_local((LOADS * VECTOR,), T.int32)
             sums = T.alloc_local((1,), T.int32)
             tid = T.get_thread_binding()
+            if (block + 1) * STRETCH <= n:
+                for u in T.unroll(LOADS):
+                    for v in T.vectorized(VECTOR):
+                        following[u * VECTOR + v] = x[block * STRETCH + (u * threads + tid) * VECTOR + v]
             for i in T.serial(T.ceildiv(BINS * COPIES, threads)):
                 if i * threads + tid < BINS * COPIES:
                     counts[i * threads + tid] = 0
             T.sync_threads()
             for turn in T.serial(T.ceildiv(T.ceildiv(n, STRETCH) - block, blocks)):
                 start = (turn * blocks + block) * STRETCH
+                later = start + blocks * STRETCH
                 if start + STRETCH <= n:
-                    # All loads first: the additions wait for memory once.
-                    for u in T.unroll(LOADS):
-                        for v in T.vectorized(VECTOR):
-                            values[u * VECTOR + v] = x[start + (u * threads + tid) * VECTOR + v]
+                    for u in T.unroll(LOADS * VECTOR):
+                        values[u] = following[u]
+                    if later + STRETCH <= n:
+                        for u in T.unroll(LOADS):
+                            for v in T.vectorized(VECTOR):
+                                following[u * VECTOR + v] = x[later + (u * threads + tid) * VECTOR + v]
                     for u in T.unroll(LOADS * VECTOR):
                         T.atomic_add(counts[values[u] * COPIES + tid % COPIES], 1)
                 else:
@@ -50,41 +75,16 @@ def count_kernel(BINS: int, COPIES: int, LOADS: int, threads: int):
             T.sync_threads()
             for i in T.serial(T.ceildiv(BINS, threads)):
                 if i * threads + tid < BINS:
+                    # Every block begins with other bins, so that they don't queue for the same words of hist.
+                    b = (i * threads + tid + block * 32) % BINS
                     sums[0] = 0
                     for c in T.unroll(COPIES):
                         # Every thread begins with another copy, so that they read different banks.
-                        sums[0] += counts[(i * threads + tid) * COPIES + (c + tid) % COPIES]
-                    rows[block, i * threads + tid] = sums[0]
+                        sums[0] += counts[b * COPIES + (c + tid) % COPIES]
+                    if sums[0] != 0:
+                        T.atomic_add(hist[b], sums[0])
 
     return count
-
-
-@tilelang.jit
-def sum_kernel(ROWS: int):
-    """One block adds 32 columns of rows [blocks, bins] into hist [bins]; a warp reads 128 bytes of a row."""
-    blocks, bins = T.dynamic("blocks, bins")
-
-    @T.prim_func
-    def add_up(rows: T.Tensor((blocks, bins), T.int32), hist: T.Tensor((bins,), T.int32)):
-        with T.Kernel(T.ceildiv(bins, 32), threads=32 * ROWS) as block:
-            partial = T.alloc_shared((ROWS, 32), T.int32)
-            sums = T.alloc_local((1,), T.int32)
-            lane = T.get_thread_binding() % 32
-            row = T.get_thread_binding() // 32
-            sums[0] = 0
-            if block * 32 + lane < bins:
-                for i in T.serial(T.ceildiv(blocks, ROWS)):
-                    if i * ROWS + row < blocks:
-                        sums[0] += rows[i * ROWS + row, block * 32 + lane]
-            partial[row, lane] = sums[0]
-            T.sync_threads()
-            if row == 0 and block * 32 + lane < bins:
-                sums[0] = 0
-                for i in T.unroll(ROWS):
-                    sums[0] += partial[i, lane]
-                hist[block * 32 + lane] = sums[0]
-
-    return add_up
 
 
 def run(x: torch.Tensor, N: int, num_bins: int, *, COPIES: int, LOADS: int, PER_SM: int, threads: int) -> torch.Tensor:
@@ -92,10 +92,9 @@ def run(x: torch.Tensor, N: int, num_bins: int, *, COPIES: int, LOADS: int, PER_
     # As many blocks as the device holds at once, but none that counts fewer values than it has bins.
     stretch = threads * LOADS * VECTOR
     blocks = min(PER_SM * multiprocessors(x.device), -(-N // max(stretch, num_bins)))
-    rows = torch.empty((blocks, num_bins), dtype=torch.int32, device=x.device)
     hist = torch.empty(num_bins, dtype=torch.int32, device=x.device)
-    count_kernel(num_bins, COPIES, LOADS, threads)(x, rows)
-    sum_kernel(32)(rows, hist)
+    clear_kernel(256)(hist)
+    count_kernel(num_bins, COPIES, LOADS, threads)(x, hist, blocks)
     return hist
 
 
@@ -103,15 +102,19 @@ def default(case: Case) -> Config:
     copies = 32
     while copies > 1 and copies * case["num_bins"] > 16384:
         copies //= 2
-    per_sm = 1 if copies * case["num_bins"] > 8192 else 2
-    return {"COPIES": copies, "LOADS": 4, "PER_SM": per_sm, "threads": 1024 if case["N"] >= 2**22 else 512}
+    if case["N"] < 2**20:  # many small blocks, to clear and to add up whose few histograms takes as long as to count
+        copies = max(1, min(copies, 4096 // case["num_bins"]))
+        return {"COPIES": copies, "LOADS": 2, "PER_SM": 2, "threads": 256}
+    if copies * case["num_bins"] > 8192:
+        return {"COPIES": copies, "LOADS": 4, "PER_SM": 1, "threads": 1024 if case["N"] >= 2**22 else 512}
+    return {"COPIES": copies, "LOADS": 4, "PER_SM": 2, "threads": 512}
 
 
 def space(case: Case) -> list[Config]:
     return [
         {"COPIES": copies, "LOADS": loads, "PER_SM": per_sm, "threads": threads}
         for copies in (1, 4, 8, 16, 32)
-        for per_sm, threads in ((1, 1024), (2, 512), (2, 1024), (4, 512))
+        for per_sm, threads in ((1, 1024), (2, 256), (2, 512), (4, 512))
         for loads in (2, 4)
         if per_sm * 4 * copies * case["num_bins"] <= ROOM
     ]

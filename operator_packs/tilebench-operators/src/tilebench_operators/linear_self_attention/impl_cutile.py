@@ -5,6 +5,9 @@
    the reduction axis innermost: else the third launch would turn every tile of s in every block;
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
 
+All three are a few microseconds long and mostly latency, so each starts while the one before it still runs
+(programmatic dependent launch), and waits where it needs its results: the third has φ(q) of a narrow head when s is ready.
+
 In the first launch the reduction axis is outermost in both operands, and the compiler turns them around on chip. The larger
 the tile of s, the rarer that is, and the less often k and v are read: half of a wide head goes into the registers of a block.
 """
@@ -15,6 +18,8 @@ import math
 import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
+
+from tilebench_operators._cutile_dependent import launch_dependent
 
 LOG2_E = math.log2(math.e)
 ZERO = ct.PaddingMode.ZERO
@@ -32,6 +37,7 @@ def parts_kernel(
 
     One TI × TJ tile of a state per block.
     """
+    ct.grid_dependency_control_launch_dependents()
     split, i, j = ct.bid(2), ct.bid(1), ct.bid(0)
     chunks = ct.cdiv(k.shape[0], ROWS)
     state = ct.zeros((TI, TJ), ct.float32)
@@ -55,7 +61,9 @@ def sum_kernel(
     states, sums, state, z, SPLITS: ct.Constant[int], HEIGHT: ct.Constant[int], WIDTH: ct.Constant[int]
 ):  # fmt: skip
     """state [D, D] is the transposed sum of states [splits, D, D], z [D] that of sums [splits, D]; splits <= SPLITS."""
+    ct.grid_dependency_control_launch_dependents()
     i, j = ct.bid(0), ct.bid(1)
+    ct.grid_dependency_control_wait()
     tile = ct.load(states, (0, i, j), (SPLITS, HEIGHT, WIDTH), padding_mode=ZERO, allow_tma=False)
     ct.store(state, (j, i), ct.transpose(ct.sum(tile, 0)), allow_tma=False)
     if i == 0:
@@ -64,19 +72,29 @@ def sum_kernel(
 
 
 @ct.kernel
-def output_kernel(q, state, z, o, eps, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int]):
-    """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per block."""
+def output_kernel(
+    q, state, z, o, eps, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int], WHOLE: ct.Constant[bool]
+):  # fmt: skip
+    """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per block. WHOLE: BK >= D."""
     # The tiles of the same rows of q side by side, so that q comes from memory once.
     m, j = ct.bid(1), ct.bid(0)
     numerator = ct.zeros((BM, BN), ct.float32)
-    products = ct.zeros((BM, BK), ct.float32)  # φ(q)·z, summed over d once, at the end
-    for d in range(ct.cdiv(q.shape[1], BK)):
-        # Padding needs no care here: s and z load as zeros beyond D.
-        features = phi(ct.load(q, (m, d), (BM, BK), padding_mode=ZERO))
-        tile = ct.transpose(ct.load(state, (j, d), (BN, BK), padding_mode=ZERO))
+    # Padding of φ(q) needs no care: s and z load as zeros beyond D.
+    if WHOLE:
+        features = phi(ct.load(q, (m, 0), (BM, BK), padding_mode=ZERO))
+        ct.grid_dependency_control_wait()
+        tile = ct.transpose(ct.load(state, (j, 0), (BN, BK), padding_mode=ZERO))
         numerator = ct.mma(features.astype(ct.tfloat32), tile.astype(ct.tfloat32), numerator)
-        weights = ct.load(z, (d,), (BK,), padding_mode=ZERO, allow_tma=False)
-        products += features * weights[None, :]
+        products = features * ct.load(z, (0,), (BK,), padding_mode=ZERO, allow_tma=False)[None, :]
+    else:
+        products = ct.zeros((BM, BK), ct.float32)  # φ(q)·z, summed over d once, at the end
+        ct.grid_dependency_control_wait()
+        for d in range(ct.cdiv(q.shape[1], BK)):
+            features = phi(ct.load(q, (m, d), (BM, BK), padding_mode=ZERO))
+            tile = ct.transpose(ct.load(state, (j, d), (BN, BK), padding_mode=ZERO))
+            numerator = ct.mma(features.astype(ct.tfloat32), tile.astype(ct.tfloat32), numerator)
+            weights = ct.load(z, (d,), (BK,), padding_mode=ZERO, allow_tma=False)
+            products += features * weights[None, :]
     ct.store(o, (m, j), numerator * (1.0 / (ct.sum(products, 1, keepdims=True) + eps)))
 
 
@@ -108,9 +126,12 @@ def run(
     lanes = _power(splits)
     height = min(64, 256 // lanes)  # of a tile of 16 columns, so that a thread adds up to 32 numbers
     arguments = (states, sums, state, z, lanes, height, 16)
-    ct.launch(stream, (ct.cdiv(D, height), ct.cdiv(D, 16)), sum_kernel, arguments)
+    launch_dependent(stream, (ct.cdiv(D, height), ct.cdiv(D, 16)), sum_kernel, arguments)
     grid = (ct.cdiv(D, BN), ct.cdiv(M, BM))
-    ct.launch(stream, grid, hinted(output_kernel, 4, OCCUPANCY), (q, state, z, o, eps, BM, BN, 32))
+    whole = D <= 64  # a tile of q that 128 threads keep in registers
+    BK = max(32, _power(D)) if whole else 32
+    arguments = (q, state, z, o, eps, BM, BN, BK, whole)
+    launch_dependent(stream, grid, hinted(output_kernel, 4, OCCUPANCY), arguments)
     return o
 
 
@@ -126,10 +147,15 @@ def _config(
 
 
 def default(case: Case) -> Config:
-    if case["D"] > 128 and case["M"] > 2048:  # one block of eight warps for each of 132 multiprocessors
-        return _config(case, 128, 128, 32, 132, 8, 64, 128, 2)
-    width = min(64, max(16, _power(case["D"])))
-    return _config(case, width, width, 32, 264 if width == 64 else 132, 4, 64, width, 2)
+    M, D = case["M"], case["D"]
+    wide = D > 128 and M > 2048  # one block of eight warps for each of 132 multiprocessors
+    width = min(64, max(16, _power(D)))
+    BN = 128 if wide else width
+    while BN > 32 and -(-M // 64) * -(-D // BN) < 120:  # the widest tile of o with which each of them has a block
+        BN //= 2
+    if wide:
+        return _config(case, 128, 128, 32, 132, 8, 64, BN, 2)
+    return _config(case, width, width, 32, 264 if width == 64 else 132, 4, 64, BN, 2)
 
 
 def space(case: Case) -> list[Config]:
@@ -141,8 +167,8 @@ def space(case: Case) -> list[Config]:
         for ti, tj, warps, blocks in sorted(tiles)
         for rows in (32, 64)
         if ti * rows < 128 * 64  # else shared memory does not hold the tiles
-        for bn in sorted({narrow, widest})
-        for occupancy in (1, 2)
+        for bn in sorted({min(32, narrow), narrow, widest})
+        for occupancy in ((1, 2) if bn > 32 else (2,))
     ]
     return [config for n, config in enumerate(configs) if config not in configs[:n]]
 

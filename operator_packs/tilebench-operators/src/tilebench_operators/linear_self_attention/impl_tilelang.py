@@ -4,6 +4,9 @@
 2. the parts are added;
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
 
+All three are a few microseconds long and mostly latency, so each starts while the one before it still runs
+(programmatic dependent launch), and waits where it needs its results: the third loads q before.
+
 Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. So s is stored transposed,
 as the third launch wants it. In the first launch that axis is outermost in both operands, which 16-bit types may have:
 a number is split into two bfloat16, high + low, 16 bits of mantissa where TF32 has 11, and three products of halves
@@ -46,6 +49,7 @@ def parts_kernel(D: int, TI: int, TJ: int, ROWS: int, stages: int, threads: int)
         chunks: T.int32,
     ):
         with T.Kernel(T.ceildiv(D, TJ), T.ceildiv(D, TI), splits, threads=threads) as (bj, bi, split):
+            T.pdl_trigger()
             T.annotate_min_blocks_per_sm(PER_SM)
             T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
             T.annotate_consumer_reg_alloc(worker_registers(threads, PER_SM))
@@ -109,6 +113,8 @@ def sum_kernel(MOST: int):
     @T.prim_func
     def attention_sum(parts: T.Tensor((splits, n), T.float32), total: T.Tensor((n,), T.float32)):
         with T.Kernel(T.ceildiv(n, LANES), threads=LANES * GROUPS) as block:
+            T.pdl_trigger()
+            T.pdl_sync()
             thread = T.get_thread_binding()
             x = block * LANES + thread % LANES
             group = thread // LANES
@@ -146,7 +152,7 @@ def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
             T.annotate_min_blocks_per_sm(PER_SM)
             T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
             T.annotate_consumer_reg_alloc(worker_registers(threads, PER_SM))
-            q_tile = T.alloc_shared((BM, BK), T.float32)
+            q_tile = T.alloc_shared((BM, DEPTH), T.float32)
             T.annotate_layout({q_tile: make_swizzled_layout(q_tile)})
             state_tile = T.alloc_shared((BN, BK), T.tfloat32)
             weights = T.alloc_shared((DEPTH,), T.float32)
@@ -155,15 +161,16 @@ def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
             numerator = T.alloc_fragment((BM, BN), T.float32)
             denominator = T.alloc_fragment((BM,), T.float32)
             part = T.alloc_fragment((BM,), T.float32)
+            T.copy(q[bm * BM, 0], q_tile, disable_tma=not aligned)
+            T.pdl_sync()
             for d in T.Parallel(DEPTH):
                 weights[d] = T.if_then_else(d < D, z[d], 0)
             T.clear(numerator)
             T.fill(denominator, eps)
             for step in T.Pipelined(T.ceildiv(D, BK), num_stages=stages if aligned else 0):
-                T.copy(q[bm * BM, step * BK], q_tile, disable_tma=not aligned)
                 T.copy(state[bn * BN, step * BK], state_tile, disable_tma=not aligned)
-                for i, d in T.Parallel(BM, BK):
-                    features[i, d] = phi(q_tile[i, d])  # padding needs no care: s and z load as zeros beyond D
+                for i, d in T.Parallel(BM, BK):  # padding needs no care: s and z load as zeros beyond D
+                    features[i, d] = phi(q_tile[i, step * BK + d])
                 T.copy(features, operand)
                 T.gemm(operand, state_tile, numerator, transpose_B=True)
                 for i, d in T.Parallel(BM, BK):
@@ -214,12 +221,16 @@ def _config(
 
 
 def default(case: Case) -> Config:
-    width = min(64, max(32, _power(case["D"])))
-    wide = case["D"] > 128
+    M, D = case["M"], case["D"]
+    width = min(64, max(32, _power(D)))
+    wide = D > 128
+    BN = 128 if wide else width
+    while BN > 32 and -(-M // 64) * -(-D // BN) < 120:  # the widest tile with which 132 multiprocessors have one each
+        BN //= 2
     # Two blocks for each of 132 multiprocessors: one multiplies while the other computes φ and splits numbers. Their number
     # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one.
-    blocks = 264 if case["D"] >= 64 else 132
-    return _config(case, width, 128 if wide else 64, 32, blocks, 64, 128 if wide else width, 2, 128)
+    blocks = 264 if D >= 64 else 132
+    return _config(case, width, 128 if wide else 64, 32, blocks, 64, BN, 2, 128)
 
 
 def space(case: Case) -> list[Config]:

@@ -4,6 +4,9 @@
 2. the parts are added;
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
 
+All three are a few microseconds long and mostly latency, so each starts while the one before it still runs: the third has
+q in its registers or in the L2 cache when s is ready.
+
 Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. So s is stored transposed,
 as the third launch wants it. In the first launch that axis is outermost in both operands, which 16-bit types may have:
 a number is split into two bfloat16, high + low, 16 bits of mantissa where TF32 has 11, and three products of halves
@@ -15,6 +18,8 @@ import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tilebench_operators._triton_dependent import dependent, prefetch, start_next, wait_for_previous
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
@@ -51,6 +56,7 @@ def parts_kernel(
     k, v, parts_ptr, M, D, rows_per_part, TI: tl.constexpr, TJ: tl.constexpr, ROWS: tl.constexpr, TMA: tl.constexpr
 ):
     """parts [splits, D·D + D]: sᵀ [D, D], then z [D], of one split's rows of k, v [M, D]; a tile [TJ, TI] per program."""
+    start_next()
     split = tl.program_id(2)
     i0, j0 = tl.program_id(1) * TI, tl.program_id(0) * TJ
     state = tl.zeros([TJ, TI], tl.float32)
@@ -76,7 +82,9 @@ def parts_kernel(
 @triton.jit
 def sum_kernel(parts_ptr, state_ptr, splits, n, MOST: tl.constexpr, BLOCK: tl.constexpr):
     """state[x] = Σ_split parts[split, x]; parts [splits, n], state [n], n = D·D + D; splits <= MOST."""
+    start_next()
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    wait_for_previous()
     split = tl.arange(0, MOST)[:, None]
     parts = tl.load(parts_ptr + split * n + x, mask=(split < splits) & (x < n), other=0.0)
     tl.store(state_ptr + x, tl.sum(parts, axis=0), mask=x < n)
@@ -84,22 +92,36 @@ def sum_kernel(parts_ptr, state_ptr, splits, n, MOST: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def output_kernel(
-    q, state, z_ptr, o_ptr, M, D, eps, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TMA: tl.constexpr
-):
-    """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per program."""
+    q, q_ptr, state, z_ptr, o_ptr, M, D, eps,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per program. WHOLE: BK >= D."""
     # The tiles of the same rows of q side by side, so that q comes from memory once.
     m0, j0 = tl.program_id(1) * BM, tl.program_id(0) * BN
+    m = m0 + tl.arange(0, BM)[:, None]
     numerator = tl.zeros([BM, BN], tl.float32)
-    products = tl.zeros([BM, BK], tl.float32)  # φ(q)·z, summed over d once, at the end
-    for start in range(0, D, BK):
-        d = start + tl.arange(0, BK)
-        # Padding needs no care here: s and z are zero beyond D.
-        features = phi(load_tile(q, m0, start, M, D, BM, BK, TMA))
-        tile = load_tile(state, j0, start, D, D, BN, BK, TMA)
+    # Padding of φ(q) needs no care: s and z are zero beyond D.
+    if WHOLE:
+        features = phi(load_tile(q, m0, 0, M, D, BM, BK, TMA))
+        wait_for_previous()
+        d = tl.arange(0, BK)
+        tile = load_tile(state, j0, 0, D, D, BN, BK, TMA)
+        products = features * tl.load(z_ptr + d, mask=d < D, other=0.0)
         numerator = tl.dot(features, tl.trans(tile), numerator, input_precision="tf32")
-        products += features * tl.load(z_ptr + d, mask=d < D, other=0.0)
+    else:
+        products = tl.zeros([BM, BK], tl.float32)  # φ(q)·z, summed over d once, at the end
+        for start in range(0, D, 128):  # one cache line of four chunks for each row
+            line = start + tl.arange(0, 4)[None, :] * BK
+            prefetch(q_ptr + m * D + line, (m < M) & (line < D))
+        wait_for_previous()
+        for start in range(0, D, BK):
+            d = start + tl.arange(0, BK)
+            features = phi(load_tile(q, m0, start, M, D, BM, BK, TMA))
+            tile = load_tile(state, j0, start, D, D, BN, BK, TMA)
+            numerator = tl.dot(features, tl.trans(tile), numerator, input_precision="tf32")
+            products += features * tl.load(z_ptr + d, mask=d < D, other=0.0)
     o = numerator * (1.0 / (tl.sum(products, axis=1) + eps))[:, None]
-    m, j = m0 + tl.arange(0, BM)[:, None], j0 + tl.arange(0, BN)
+    j = j0 + tl.arange(0, BN)
     tl.store(o_ptr + m * D + j, o, mask=(m < M) & (j < D))
 
 
@@ -129,11 +151,13 @@ def run(
     )
     most = triton.next_power_of_2(splits)
     BLOCK = 4096 // most  # 32 numbers per thread
-    sum_kernel[(triton.cdiv(n, BLOCK),)](parts, total, splits, n, MOST=most, BLOCK=BLOCK, num_warps=4)
-    BK = 32  # 128 bytes, the width of TMA's swizzle
+    sum_kernel[(triton.cdiv(n, BLOCK),)](parts, total, splits, n, MOST=most, BLOCK=BLOCK, num_warps=4, **dependent())
+    whole = D <= 64  # a tile of q that 128 threads keep in registers
+    BK = max(32, triton.next_power_of_2(D)) if whole else 32  # 128 bytes, the width of TMA's swizzle
     output_kernel[(triton.cdiv(D, BN), triton.cdiv(M, BM))](
-        source(q, BM, BK), source(state, BN, BK), z, o, M, D, eps, BM=BM, BN=BN, BK=BK, **options
-    )
+        source(q, BM, BK), q, source(state, BN, BK), z, o, M, D, eps,
+        BM=BM, BN=BN, BK=BK, WHOLE=whole, **options, **dependent(),
+    )  # fmt: skip
     return o
 
 
@@ -150,12 +174,15 @@ def _config(
 
 
 def default(case: Case) -> Config:
-    D = case["D"]
+    M, D = case["M"], case["D"]
     TI = min(64, max(16, triton.next_power_of_2(D)))
+    wide = D > 128
+    # The widest tile of o, up to 128 columns, with which 132 multiprocessors have a program each.
+    BN = 128 if wide else TI
+    while BN > 32 and triton.cdiv(M, 64) * triton.cdiv(D, BN) < 120:
+        BN //= 2
     # Two programs for each of 132 multiprocessors: one multiplies while the other computes φ and splits numbers. Their number
     # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one.
-    wide = D > 128
-    BN = 128 if wide else TI
     return _config(case, TI, 128 if wide else 64, 32, 264 if D >= 64 else 132, 64, BN, 4, 3)
 
 
@@ -168,7 +195,7 @@ def space(case: Case) -> list[Config]:
         for ti, tj, warps in sorted(tiles)
         for rows in (32, 64)
         for programs in (132, 264)
-        for bm, bn in sorted({(64, narrow), (64, widest), (128, widest)})
+        for bm, bn in sorted({(64, min(32, narrow)), (64, narrow), (64, widest)})
     ]
     return [config for n, config in enumerate(configs) if config not in configs[:n]]
 

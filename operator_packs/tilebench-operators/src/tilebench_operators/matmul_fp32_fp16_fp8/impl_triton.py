@@ -35,6 +35,12 @@ def grouped(tile, m_tiles, n_tiles, GROUP: tl.constexpr):
 
 
 @triton.jit
+def halves(tile):
+    """The left and the right half of a tile's columns."""
+    return tl.split(tl.permute(tl.reshape(tile, [tile.shape[0], 2, tile.shape[1] // 2]), [0, 2, 1]))
+
+
+@triton.jit
 def transpose_kernel(b_ptr, t_ptr, K, N, TILE: tl.constexpr):
     """t[n, k] = b[k, n]; b [K, N], t [N, K]."""
     k = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
@@ -42,6 +48,17 @@ def transpose_kernel(b_ptr, t_ptr, K, N, TILE: tl.constexpr):
     mask = (k[:, None] < K) & (n[None, :] < N)
     b = tl.load(b_ptr + k[:, None] * N + n[None, :], mask=mask)
     tl.store(t_ptr + n[:, None] * K + k[None, :], tl.trans(b), mask=tl.trans(mask))
+
+
+@triton.jit
+def store(c_desc, tile, row, column):
+    """Write a tile in as many parts as the descriptor's blocks demand: a small staging buffer leaves room for operands."""
+    if tile.shape[1] == c_desc.block_shape[1]:
+        c_desc.store([row, column], tile.to(c_desc.dtype))
+    else:
+        left, right = halves(tile)
+        store(c_desc, left, row, column)
+        store(c_desc, right, row, column + tile.shape[1] // 2)
 
 
 @triton.jit
@@ -60,11 +77,7 @@ def matmul_kernel(
             a = a_desc.load([m * BM, step * BK])
             b = tl.trans(b_desc.load([n * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, n * BN])
             accumulator = tl.dot(a, b, accumulator, input_precision="tf32")
-        # The tile leaves in two halves: the staging buffer shrinks, which makes room for another stage of operands.
-        halves = tl.permute(tl.reshape(accumulator, [BM, 2, BN // 2]), [0, 2, 1])
-        left, right = tl.split(halves)
-        c_desc.store([m * BM, n * BN], to_output(left, c_desc.dtype))
-        c_desc.store([m * BM, n * BN + BN // 2], to_output(right, c_desc.dtype))
+        store(c_desc, accumulator, m * BM, n * BN)
 
 
 @triton.jit
@@ -74,25 +87,20 @@ def fp8_kernel(
     TRANSPOSED: tl.constexpr, FLATTEN: tl.constexpr,
 ):  # fmt: skip
     """The same for fp8. Hopper's tensor cores add fp8 products with about 14 bits, so each BK of them is summed apart
-    and then added in fp32. The tile's two halves take turns, so that a single partial sum of half a tile is alive."""
-    HALF: tl.constexpr = BN // 2
+    and then added in fp32. The tile's upper and lower half take turns, so that one partial sum of half a tile is alive.
+    Triton waits for each before it adds: a second program on the multiprocessor multiplies meanwhile."""
+    HALF: tl.constexpr = BM // 2
     m_tiles, n_tiles, k_tiles = tl.cdiv(M, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
     for tile in tl.range(tl.program_id(0), m_tiles * n_tiles, tl.num_programs(0), flatten=FLATTEN):
         m, n = grouped(tile, m_tiles, n_tiles, GROUP)
-        left = tl.zeros([BM, HALF], tl.float32)
-        right = tl.zeros([BM, HALF], tl.float32)
+        upper = tl.zeros([HALF, BN], tl.float32)
+        lower = tl.zeros([HALF, BN], tl.float32)
         for step in range(k_tiles):
-            a = a_desc.load([m * BM, step * BK])
-            if TRANSPOSED:
-                b_left = tl.trans(b_desc.load([n * BN, step * BK]))
-                b_right = tl.trans(b_desc.load([n * BN + HALF, step * BK]))
-            else:
-                b_left = b_desc.load([step * BK, n * BN])
-                b_right = b_desc.load([step * BK, n * BN + HALF])
-            left += tl.dot(a, b_left)
-            right += tl.dot(a, b_right)
-        c_desc.store([m * BM, n * BN], to_output(left, c_desc.dtype))
-        c_desc.store([m * BM, n * BN + HALF], to_output(right, c_desc.dtype))
+            b = tl.trans(b_desc.load([n * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, n * BN])
+            upper += tl.dot(a_desc.load([m * BM, step * BK]), b)
+            lower += tl.dot(a_desc.load([m * BM + HALF, step * BK]), b)
+        c_desc.store([m * BM, n * BN], to_output(upper, c_desc.dtype))
+        c_desc.store([m * BM + HALF, n * BN], to_output(lower, c_desc.dtype))
 
 
 @triton.jit
@@ -130,16 +138,18 @@ def run(
             a, b, c, M, N, K, BM=64, BN=64, BK=32, GROUP=8, num_warps=4, num_stages=3
         )
         return c
-    columns = BN // 2 if size == 1 else BN  # of b in one load
     if TRANSPOSE_B:
         transposed = torch.empty([N, K], dtype=b.dtype, device=b.device)
         TILE = 64 if size > 1 else 128  # at least 128 bytes in a row, read and written
         transpose_kernel[(triton.cdiv(K, TILE), triton.cdiv(N, TILE))](b, transposed, K, N, TILE=TILE, num_warps=8)
-        b_desc = TensorDescriptor.from_tensor(transposed, [columns, BK])
+        b_desc = TensorDescriptor.from_tensor(transposed, [BN, BK])
     else:
-        b_desc = TensorDescriptor.from_tensor(b, [BK, columns])
-    a_desc = TensorDescriptor.from_tensor(a, [BM, BK])
-    c_desc = TensorDescriptor.from_tensor(c, [BM, BN // 2])
+        b_desc = TensorDescriptor.from_tensor(b, [BK, BN])
+    if size == 1:  # a's and c's tiles pass in halves of rows
+        a_block, c_block = [BM // 2, BK], [BM // 2, BN]
+    else:  # c's tiles leave in parts of columns; with four of them, a fourth stage of fp32 operands fits
+        a_block, c_block = [BM, BK], [BM, BN // (4 if size == 4 and num_stages > 3 else 2)]
+    a_desc, c_desc = TensorDescriptor.from_tensor(a, a_block), TensorDescriptor.from_tensor(c, c_block)
     programs = min(tiles, PROGRAMS_PER_SM * multiprocessors(a.device)) if PROGRAMS_PER_SM else tiles
     kernel = fp8_kernel if size == 1 else matmul_kernel
     kernel[(programs,)](
@@ -149,10 +159,33 @@ def run(
     return c
 
 
-def _config(tile: tuple[int, int, int], warps: int, stages: int, per_sm: int, transpose: bool) -> Config:
+# Tiles (BM, BN, BK), warps, stages, and the programs per multiprocessor to try. All fit, and none spills on Hopper.
+FP16 = [
+    ((64, 128, 64), 4, 4, (2,)), ((64, 128, 64), 4, 6, (1,)), ((64, 256, 64), 4, 4, (0, 1)),
+    ((128, 128, 64), 4, 3, (2,)), ((128, 128, 64), 4, 4, (0, 1)), ((128, 128, 64), 8, 4, (1,)),
+    ((128, 128, 64), 8, 5, (0, 1)), ((128, 128, 128), 8, 2, (1,)), ((128, 128, 128), 8, 3, (1,)),
+    ((128, 256, 32), 8, 5, (1,)), ((128, 256, 64), 8, 3, (0, 1)), ((128, 256, 64), 8, 4, (0, 1)),
+    ((128, 256, 128), 8, 2, (1,)), ((256, 128, 64), 8, 3, (1,)), ((256, 128, 64), 8, 4, (0, 1)),
+]  # fmt: skip
+FP32 = [
+    ((64, 128, 32), 4, 4, (2,)), ((64, 256, 32), 4, 4, (0, 1)), ((128, 128, 32), 4, 3, (0, 1)),
+    ((128, 128, 32), 8, 5, (0, 1)), ((128, 256, 32), 8, 3, (0, 1)), ((128, 256, 32), 8, 4, (0, 1)),
+    ((256, 128, 32), 8, 3, (1,)), ((256, 128, 32), 8, 4, (0, 1)),
+]  # fmt: skip
+FP8 = [
+    ((128, 64, 128), 4, 4, (2,)), ((256, 64, 128), 8, 4, (1,)), ((128, 128, 64), 4, 4, (2,)),
+    ((128, 128, 64), 4, 6, (2,)), ((128, 128, 128), 4, 3, (0, 1, 2)), ((128, 128, 128), 8, 4, (0, 1)),
+    ((128, 128, 128), 8, 5, (1,)), ((128, 128, 256), 8, 3, (1,)), ((128, 256, 128), 8, 3, (1,)),
+    ((128, 256, 128), 8, 4, (1,)), ((256, 128, 128), 8, 3, (1,)), ((256, 128, 128), 8, 4, (1,)),
+]  # fmt: skip
+
+
+def _config(
+    tile: tuple[int, int, int], warps: int, stages: int, per_sm: int, transpose: bool, group: int = 8
+) -> Config:
     BM, BN, BK = tile
     return {
-        "BM": BM, "BN": BN, "BK": BK, "GROUP": 8, "TRANSPOSE_B": transpose, "PROGRAMS_PER_SM": per_sm,
+        "BM": BM, "BN": BN, "BK": BK, "GROUP": group, "TRANSPOSE_B": transpose, "PROGRAMS_PER_SM": per_sm,
         "num_warps": warps, "num_stages": stages,
     }  # fmt: skip
 
@@ -161,22 +194,17 @@ def default(case: Case) -> Config:
     if case.dtype == "fp16":
         return _config((128, 256, 64), 8, 4, 1, False)
     if case.dtype == "fp8_e4m3":
-        return _config((128, 256, 128), 8, 3, 1, True)
+        return _config((128, 128, 128), 4, 3, 2, True)
     return _config((128, 256, 32), 8, 3, 1, True)
 
 
 def space(case: Case) -> list[Config]:
-    narrow, wide, tall = (128, 128), (128, 256), (256, 128)
-    depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
-    shapes = [(*narrow, 4, 3), (*narrow, 8, 5), (*wide, 8, 3), (*tall, 8, 3)]
-    if case.dtype != "fp32":  # four stages of a wide fp32 tile do not fit
-        shapes.append((*wide, 8, 4))
+    shapes = {"fp16": FP16, "fp32": FP32, "fp8_e4m3": FP8}[case.dtype]
     return [
-        _config((bm, bn, depth), warps, stages, per_sm, transpose)
-        for bm, bn, warps, stages in shapes
-        for per_sm in (0, 1, 2)
-        for transpose in ([False] if case.dtype == "fp16" else [False, True])
-        if per_sm < 2 or (warps == 4 and case.dtype != "fp32")  # two must fit into the shared memory
+        _config(tile, warps, stages, per_sm, case.dtype != "fp16", group)
+        for tile, warps, stages, several in shapes
+        for per_sm in several
+        for group in (4, 8, 16)
     ]
 
 

@@ -1,11 +1,13 @@
 """Radix sort in cuTile: four passes over 8-bit digits, least significant first; three launches per pass.
 
-- `count_digits` counts the digits of every tile,
-- `scan_tiles` turns the counts of each digit into the number of equal digits in earlier tiles,
-- `scatter` orders the keys of its tile by their digit on chip, so that equal digits leave as one run of neighbours.
+- `sort_tiles` puts the keys of every tile in order, so that equal digits become one run of neighbours, and searches the first
+  place of each run,
+- `scan_tiles` sums these places over the tiles: that tells how many equal digits earlier tiles have,
+- `scatter` moves the runs to their places.
 
-A tile is ordered by the sorting network of the bitonic sort, which works in registers, on words of digit and index: the
-index keeps equal digits in order. cuTile has no histogram, so the counts are atomic additions.
+cuTile has no scatter on chip and no histogram, so a tile is ordered by the sorting network of the bitonic sort, which works
+in registers. It compares whole words, keys rotated so that the digit comes first and the digits before it next: earlier
+passes have put the array in order of those, so this is the order that a stable sort by the digit gives.
 """
 
 import functools
@@ -14,98 +16,172 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
-from tilebench_operators.bitonic_sort.impl_cutile import ROWS, sort_rows, stacked
+from tilebench_operators.bitonic_sort.impl_cutile import ROWS, exchange, exchange_all, regroup, stacked
 
-BITS = 8
 DIGITS = 256
+SIGN = -(1 << 31)
+LAST_WORD = 0x7FFFFFFF  # `rotated` leaves it as it is
 
 
-def digit_of(keys, shift):
-    """The digit of int32 keys at bit `shift`. Negative keys come first: the sign bit counts the other way round."""
-    return ((keys >> shift) & 255) ^ ct.where(shift == 24, 128, 0)
+def rotated(words):
+    """int32 words in the order of their bits rotated to the right by 8. The sign bit counts the other way round: it is flipped."""
+    bits = words ^ SIGN
+    return ((bits << 24) | ((bits >> 8) & 0xFFFFFF)) ^ SIGN
 
 
-@ct.kernel
-def count_digits(keys, counts, n, shift, TILE: ct.Constant[int]):
-    """counts [tiles, 256], flat, zero before: how often each digit occurs in each tile of keys [n]."""
-    tile = ct.bid(0)
-    inside = tile * TILE + ct.arange(TILE, dtype=ct.int32) < n
-    digits = digit_of(ct.load(keys, (tile,), (TILE,), allow_tma=False), shift)
-    memory = counts.get_raw_memory()
-    memory.atomic_add_offset(tile * DIGITS + digits, 1, mask=inside, memory_order=ct.MemoryOrder.RELAXED)
+def digit_of(words):
+    """The highest digit of signed words, 0 for the least one."""
+    return (words >> 24) + DIGITS // 2
 
 
-@ct.kernel
-def scan_tiles(counts, before, totals, CHUNK: ct.Constant[int]):
-    """Four digits per block: before [tiles, 256] is the exclusive sum over the tiles of counts, totals [256] the sum."""
-    digits = ct.bid(0)
-    total = ct.zeros((1, 4), ct.int32)
-    for chunk in range(ct.cdiv(counts.shape[0], CHUNK)):
-        t = ct.load(counts, (chunk, digits), (CHUNK, 4), padding_mode=ct.PaddingMode.ZERO, allow_tma=False)
-        ct.store(before, (chunk, digits), total + ct.cumsum(t, 0) - t, allow_tma=False)
-        total = total + ct.sum(t, 0, keepdims=True)
-    ct.store(totals, (digits,), total.reshape((4,)), allow_tma=False)
+def times(row, sign):
+    """A row in the reverse order of values where sign is -1: complemented, since the least integer has no negative."""
+    return row * sign + ((sign - 1) >> 1)
 
 
-@ct.kernel
-def scatter(keys, ordered, counts, before, totals, moves, n, shift, BITS_OF_TILE: ct.Constant[int]):
-    """Write a tile of 2^BITS_OF_TILE of keys [n] to its places in ordered [n]; moves [tiles, 256] is scratch memory."""
-    TILE = 1 << BITS_OF_TILE
-    C = TILE // ROWS
-    tile = ct.bid(0)
-    # A digit's run begins, in the result, after all smaller digits and after earlier tiles; in this tile, after the
-    # smaller digits of the tile. The difference is how far the run moves.
-    total = ct.load(totals, (0,), (DIGITS,), allow_tma=False)
-    count = ct.load(counts, (tile, 0), (1, DIGITS), allow_tma=False).reshape((DIGITS,))
-    earlier = ct.load(before, (tile, 0), (1, DIGITS), allow_tma=False).reshape((DIGITS,))
-    move = ct.cumsum(total) - total + earlier - (ct.cumsum(count) - count)
-    ct.store(moves, (tile, 0), move.reshape((1, DIGITS)), allow_tma=False)
-
-    memory = keys.get_raw_memory()
-    words = ()
+def turn(rows, k):
+    """`bitonic_sort`'s function of that name, for integers: reverse what changes its direction before merge k."""
+    places = ct.arange(rows[0].shape[0], dtype=ct.int32)
+    sign = 1 - 2 * (((places >> (k - 4)) ^ (places >> (k - 5))) & 1)
+    result = ()
     for r in ct.static_iter(range(ROWS)):
-        lanes = r * C + ct.arange(C, dtype=ct.int32)
-        inside = tile * TILE + lanes < n
-        key = memory.load_offset(tile * TILE + lanes, mask=inside, padding_value=0)
-        # Lanes beyond n go to the end, as a digit above all others.
-        words += ((ct.where(inside, digit_of(key, shift), DIGITS) << BITS_OF_TILE) | lanes,)
-    word = stacked(sort_rows(words, BITS_OF_TILE)).reshape((TILE,))
-    lanes = ct.arange(TILE, dtype=ct.int32)
-    inside = tile * TILE + lanes < n
-    key = memory.load_offset(tile * TILE + (word & (TILE - 1)), mask=inside, padding_value=0)
-    digits = word >> BITS_OF_TILE
-    move = moves.get_raw_memory().load_offset(tile * DIGITS + digits, mask=inside, padding_value=0)
-    ordered.get_raw_memory().store_offset(lanes + move, key, mask=inside)
-
-
-@functools.cache
-def hinted(warps: int) -> ct.kernel:
-    """`scatter` for blocks of `warps` warps. A hinted kernel has compiled code of its own."""
-    return scatter.replace_hints(num_worker_warps=warps)
-
-
-def run(data: torch.Tensor, *, TILE_BITS: int, WARPS: int) -> torch.Tensor:
-    """Return data [n], int32, in ascending order."""
-    stream = torch.cuda.current_stream()
-    n = data.numel()
-    tiles = ct.cdiv(n, 1 << TILE_BITS)
-    result, other = torch.empty_like(data), torch.empty_like(data)
-    counts = torch.zeros((32 // BITS, tiles, DIGITS), dtype=torch.int32, device=data.device)
-    before, moves = torch.empty_like(counts[0]), torch.empty_like(counts[0])
-    totals = torch.empty(DIGITS, dtype=torch.int32, device=data.device)
-    source, target = data, other  # an even number of passes: the last one writes to `result`
-    for shift in range(0, 32, BITS):
-        count = counts[shift // BITS]
-        ct.launch(stream, (tiles,), count_digits, (source, count.view(-1), n, shift, 1 << TILE_BITS))
-        ct.launch(stream, (DIGITS // 4,), scan_tiles, (count, before, totals, 256))
-        arguments = (source, target, count, before, totals, moves, n, shift, TILE_BITS)
-        ct.launch(stream, (tiles,), hinted(WARPS), arguments)
-        source, target = target, result if target is other else other
+        result += (times(rows[r], sign),)
     return result
 
 
+def sort_rows(rows, TILE_BITS: int):
+    """Sort 16 rows, 2^TILE_BITS words in any order, 9 <= TILE_BITS <= 12, to index bits 0..3 as the row."""
+    odd = 1 - 2 * (ct.arange(rows[0].shape[0], dtype=ct.int32) & 1)
+    for k in ct.static_iter(range(1, 5)):
+        turned = ()
+        for r in ct.static_iter(range(ROWS)):
+            # as in `turn`, with index bits that are bits of r
+            bit = (r >> k) ^ (r >> (k - 1) if k > 1 else 0)
+            row = ~rows[r] if bit % 2 == 1 else rows[r]
+            turned += (times(row, odd) if k == 4 else row,)
+        rows = exchange_all(turned, k, 0)
+
+    # One loop, though its first half has no stage for the highest row: every regrouping in the code takes shared memory of
+    # its own, and a block with little of it leaves room for others.
+    TOP = TILE_BITS - 4
+    for k in range(5, TILE_BITS + 1):
+        rows = regroup(turn(rows, k), 0, TOP)
+        for step in ct.static_iter(range(4)):
+            if k > TILE_BITS - 1 - step:
+                rows = exchange(rows, 3 - step, False)
+        rows = regroup(rows, TOP, 4)
+        for step in ct.static_iter(range(TOP - 4)):
+            if k > TOP - 1 - step:
+                rows = exchange(rows, TOP - 5 - step, False)
+        rows = exchange_all(regroup(rows, 4, 0), 4, 0)
+    return rows
+
+
+@ct.kernel
+def sort_tiles(x, y, starts, n, FIRST: ct.Constant[bool], TILE_BITS: ct.Constant[int]):
+    """Sort every tile of the first n of x into y [whole tiles]; what is missing in the last one follows as LAST_WORD.
+
+    starts [tiles, 256]: how many words of the tile have a digit less than each, which is where its run starts. FIRST: x holds
+    keys [n], else words [whole tiles].
+    """
+    TILE = 1 << TILE_BITS
+    tile = ct.bid(0)
+    rows = ()
+    for r in ct.static_iter(range(ROWS)):
+        places = (tile * ROWS + r) * (TILE // ROWS) + ct.arange(TILE // ROWS, dtype=ct.int32)
+        row = x.get_raw_memory().load_offset(places, mask=places < n, padding_value=LAST_WORD)
+        rows += (rotated(row) if FIRST else row,)
+    words = stacked(sort_rows(rows, TILE_BITS)).reshape((TILE,))
+    ct.store(y, (tile,), words, check_bounds=False, allow_tma=False)
+
+    digits = ct.arange(DIGITS, dtype=ct.int32)
+    count = digits * 0
+    for step in ct.static_iter((*range(TILE_BITS - 1, -1, -1), 0)):  # the last 1 is for a count of the whole tile
+        word = y.get_raw_memory().load_offset(tile * TILE + count + ((1 << step) - 1))
+        count = ct.where(digit_of(word) < digits, count + (1 << step), count)
+    ct.store(starts, (tile, 0), count.reshape((1, DIGITS)), check_bounds=False, allow_tma=False)
+
+
+@ct.kernel
+def scan_tiles(starts, before, totals, CHUNK: ct.Constant[int]):
+    """Two digits per block: before [tiles, 256] is the exclusive sum over the tiles of starts, totals [256] the sum."""
+    digits = ct.bid(0)
+    total = ct.zeros((1, 2), ct.int32)
+    for chunk in range(ct.cdiv(starts.shape[0], CHUNK)):
+        t = ct.load(starts, (chunk, digits), (CHUNK, 2), padding_mode=ct.PaddingMode.ZERO, allow_tma=False)
+        up_to = total + ct.cumsum(t, 0)
+        ct.store(before, (chunk, digits), up_to - t, allow_tma=False)
+        total = ct.extract(up_to, (CHUNK - 1, 0), (1, 2))
+    ct.store(totals, (digits,), total.reshape((2,)), allow_tma=False)
+
+
+@ct.kernel
+def scatter(
+    words, moved, starts, before, totals, moves, n,
+    LAST: ct.Constant[bool], TILE: ct.Constant[int], C: ct.Constant[int],
+):  # fmt: skip
+    """Write sorted tiles of n words to their places in moved, as words of the next pass or, after the LAST one, as keys.
+
+    moves [tiles, 256] is scratch memory. A tile is taken in rows of C words, as many as the block has threads: neighbours in
+    a run are then in neighbouring threads, and leave together.
+    """
+    tile = ct.bid(0)
+    rows = ()
+    for r in ct.static_iter(range(TILE // C)):
+        rows += (ct.load(words, (tile * (TILE // C) + r,), (C,), check_bounds=False, allow_tma=False),)
+
+    # A digit's run begins, in the result, after all smaller digits and after equal ones of earlier tiles. Those are as many as
+    # there are up to this digit, in the earlier tiles, less as many as there are below it. How far does the run move?
+    digits = ct.arange(DIGITS, dtype=ct.int32)
+    smaller = ct.load(totals, (0,), (DIGITS,), check_bounds=False, allow_tma=False)
+    start = ct.load(starts, (tile, 0), (1, DIGITS), check_bounds=False, allow_tma=False).reshape((DIGITS,))
+    below = ct.load(before, (tile, 0), (1, DIGITS), check_bounds=False, allow_tma=False).reshape((DIGITS,))
+    inner = digits < DIGITS - 1
+    up_to = before.get_raw_memory().load_offset(tile * DIGITS + 1 + digits, mask=inner, padding_value=0)
+    move = smaller + ct.where(inner, up_to, tile * TILE) - below - start
+    ct.store(moves, (tile, 0), move.reshape((1, DIGITS)), check_bounds=False, allow_tma=False)
+
+    targets = ()
+    for r in ct.static_iter(range(TILE // C)):
+        move = moves.get_raw_memory().load_offset(tile * DIGITS + digit_of(rows[r]))
+        targets += (r * C + ct.arange(C, dtype=ct.int32) + move,)
+    for r in ct.static_iter(range(TILE // C)):
+        inside = tile * TILE + r * C + ct.arange(C, dtype=ct.int32) < n
+        moved.get_raw_memory().store_offset(targets[r], rows[r] if LAST else rotated(rows[r]), mask=inside)
+
+
+@functools.cache
+def hinted(kernel: ct.kernel, warps: int) -> ct.kernel:
+    """`kernel` for blocks of `warps` warps. A hinted kernel has compiled code of its own."""
+    return kernel.replace_hints(num_worker_warps=warps)
+
+
+def run(data: torch.Tensor, *, TILE_BITS: int, WARPS: int) -> torch.Tensor:
+    """Return data [n], int32, in ascending order: the first n of whole tiles."""
+    stream = torch.cuda.current_stream()
+    n = data.numel()
+    tiles = ct.cdiv(n, 1 << TILE_BITS)
+    ordered = torch.empty(tiles << TILE_BITS, dtype=torch.int32, device=data.device)
+    result = torch.empty_like(ordered)
+    starts = torch.empty((tiles, DIGITS), dtype=torch.int32, device=data.device)
+    before, moves = torch.empty_like(starts), torch.empty_like(starts)
+    totals = torch.empty(DIGITS, dtype=torch.int32, device=data.device)
+    source = data
+    for digit in range(4):
+        arguments = (source, ordered, starts, n, digit == 0, TILE_BITS)
+        ct.launch(stream, (tiles,), hinted(sort_tiles, WARPS), arguments)
+        chunk = 256 if tiles <= 1024 else 1024
+        ct.launch(stream, (DIGITS // 2,), hinted(scan_tiles, 8), (starts, before, totals, chunk))
+        arguments = (ordered, result, starts, before, totals, moves, n, digit == 3, 1 << TILE_BITS, 256)
+        ct.launch(stream, (tiles,), hinted(scatter, 8), arguments)
+        source = result
+    return result[:n]
+
+
 def default(case: Case) -> Config:
-    return {"TILE_BITS": 12 if case["n"] >= 1 << 21 else 11 if case["n"] > 1024 else 10, "WARPS": 4}
+    # With 512 words per warp a thread has one place of every row, and the network needs little shared memory.
+    bits = 12 if case["n"] >= 1 << 21 else 11 if case["n"] > 1024 else 10
+    return {"TILE_BITS": bits, "WARPS": max(4, 1 << bits >> 9)}
 
 
 def space(case: Case) -> list[Config]:

@@ -2,8 +2,9 @@
 
 With T tiles and P programs, one per multiprocessor, the T mod P tiles of the incomplete wave become one list of k
 steps, which is cut into P equal ranges. Two launches:
-1. every program sums its range, which touches one or two tiles, into fp32 pieces of a workspace;
-2. every program adds up some strips of the split tiles, then computes whole tiles: their number is a multiple of P.
+1. every program sums its range, which touches one or two tiles, into fp32 pieces of a workspace, then computes whole
+   tiles, whose number is a multiple of P: the pieces reach memory meanwhile;
+2. the pieces are added up.
 Only the split tiles pass through fp32 memory, and no atomics are needed, so results are reproducible. A nearly full
 last wave is not split: the pieces' traffic would cost more than the idle multiprocessors.
 
@@ -63,66 +64,78 @@ def owner(step, steps, programs):
 
 
 @triton.jit
-def split_kernel(
-    a_desc, b_desc, pieces_ptr, m, n, split, k: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, TRANSPOSED: tl.constexpr,
+def add_step(
+    a_desc, b_desc, accumulator, i, j, step, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
-    """Sum this program's range of the first `split` tiles' k steps; pieces [programs, 2, BM, BN] fp32."""
-    STEPS: tl.constexpr = (k + BK - 1) // BK  # per tile
-    program, programs = tl.program_id(0), tl.num_programs(0)
-    start = range_start(program, split * STEPS, programs)
-    end = range_start(program + 1, split * STEPS, programs)
-    offsets = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)
-    for piece in range(2):  # a range is no longer than a tile, so it touches two at most
-        first = tl.maximum(start, (start // STEPS + piece) * STEPS)
-        last = tl.minimum(end, (start // STEPS + piece + 1) * STEPS)
-        if first < last:
-            i, j = grouped(first // STEPS, tl.cdiv(m, BM), tl.cdiv(n, BN), GROUP)
-            accumulator = tl.zeros([BM, BN], tl.float32)
-            for step in range(first % STEPS, first % STEPS + last - first):
-                a = a_desc.load([i * BM, step * BK])
-                b = tl.trans(b_desc.load([j * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, j * BN])
-                accumulator = multiply(a, b, accumulator)
-            tl.store(pieces_ptr + (program * 2 + piece).to(tl.int64) * (BM * BN) + offsets, accumulator)
+    """accumulator + the products of one k step of tile (i, j). Loads beyond the edge give zeros."""
+    a = a_desc.load([i * BM, step * BK])
+    b = tl.trans(b_desc.load([j * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, j * BN])
+    return multiply(a, b, accumulator)
 
 
 @triton.jit
-def whole_kernel(
-    a_desc, b_desc, c_desc, c_ptr, pieces_ptr, m, n, split, k: tl.constexpr,
+def store(desc, tile, row, column):
+    """Write a tile in as many parts as the descriptor's blocks demand: a small staging buffer leaves room for operands."""
+    if tile.shape[1] == desc.block_shape[1]:
+        desc.store([row, column], tile.to(desc.dtype))
+    else:
+        left, right = tl.split(tl.permute(tl.reshape(tile, [tile.shape[0], 2, tile.shape[1] // 2]), [0, 2, 1]))
+        store(desc, left, row, column)
+        store(desc, right, row, column + tile.shape[1] // 2)
+
+
+@triton.jit
+def streamk_kernel(
+    a_desc, b_desc, c_desc, pieces_desc, m, n, split, k: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
-    """Add up the pieces of the first `split` tiles, then compute the other tiles; c [m, n]."""
-    STEPS: tl.constexpr = (k + BK - 1) // BK
-    STRIP: tl.constexpr = 16  # rows: strips share the adding out more evenly than tiles would
-    programs = tl.num_programs(0)
+    """Sum a range of the first `split` tiles' k steps into pieces [programs·2·BM, BN] fp32, then whole tiles into c."""
+    STEPS: tl.constexpr = (k + BK - 1) // BK  # per tile
+    program, programs = tl.program_id(0), tl.num_programs(0)
     m_tiles, n_tiles = tl.cdiv(m, BM), tl.cdiv(n, BN)
-    for strip in range(tl.program_id(0), split * (BM // STRIP), programs):
-        tile, top = strip // (BM // STRIP), strip % (BM // STRIP) * STRIP
-        offsets = (top + tl.arange(0, STRIP))[:, None] * BN + tl.arange(0, BN)
-        total = tl.zeros([STRIP, BN], tl.float32)
-        first = owner(tile * STEPS, split * STEPS, programs)
-        last = owner(tile * STEPS + STEPS - 1, split * STEPS, programs)
-        for program in range(first, last + 1):
-            piece = tile - range_start(program, split * STEPS, programs) // STEPS
-            total += tl.load(pieces_ptr + (program * 2 + piece).to(tl.int64) * (BM * BN) + offsets)
+    start = range_start(program, split * STEPS, programs)
+    end = range_start(program + 1, split * STEPS, programs)
+    accumulator = tl.zeros([BM, BN], tl.float32)
+    for position in range(start, end):  # a range is no longer than a tile, so it touches two at most
+        tile, step = position // STEPS, position % STEPS
         i, j = grouped(tile, m_tiles, n_tiles, GROUP)
-        rows = i * BM + top + tl.arange(0, STRIP)[:, None]
-        columns = j * BN + tl.arange(0, BN)
-        c = total.to(c_ptr.dtype.element_ty)
-        tl.store(c_ptr + rows.to(tl.int64) * n + columns, c, mask=(rows < m) & (columns < n))
+        accumulator = add_step(a_desc, b_desc, accumulator, i, j, step, BM, BN, BK, TRANSPOSED)
+        if (step == STEPS - 1) | (position == end - 1):
+            store(pieces_desc, accumulator, (program * 2 + tile - start // STEPS) * BM, 0)
+            accumulator = tl.zeros([BM, BN], tl.float32)
 
     # Flattened, the two loops become one, and the next tile's loads start during this tile's epilogue.
-    for tile in tl.range(split + tl.program_id(0), m_tiles * n_tiles, programs, flatten=True):
+    for tile in tl.range(split + program, m_tiles * n_tiles, programs, flatten=True):
         i, j = grouped(tile, m_tiles, n_tiles, GROUP)
         accumulator = tl.zeros([BM, BN], tl.float32)
         for step in range(STEPS):
-            a = a_desc.load([i * BM, step * BK])
-            b = tl.trans(b_desc.load([j * BN, step * BK])) if TRANSPOSED else b_desc.load([step * BK, j * BN])
-            accumulator = multiply(a, b, accumulator)
-        # The tile leaves in two halves: the staging buffer shrinks, which makes room for another stage of operands.
-        left, right = tl.split(tl.permute(tl.reshape(accumulator, [BM, 2, BN // 2]), [0, 2, 1]))
-        c_desc.store([i * BM, j * BN], left.to(c_desc.dtype))
-        c_desc.store([i * BM, j * BN + BN // 2], right.to(c_desc.dtype))
+            accumulator = add_step(a_desc, b_desc, accumulator, i, j, step, BM, BN, BK, TRANSPOSED)
+        store(c_desc, accumulator, i * BM, j * BN)
+
+
+@triton.jit
+def sum_kernel(
+    pieces_ptr, c_ptr, m, n, split, programs, k: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Add up ROWS rows of a split tile's pieces [programs, 2, BM, BN] into c [m, n]."""
+    STEPS: tl.constexpr = (k + BK - 1) // BK
+    AT_ONCE: tl.constexpr = 8  # pieces, all loads under way before the first is added
+    tile, top = tl.program_id(0), tl.program_id(1) * ROWS
+    first = owner(tile * STEPS, split * STEPS, programs)
+    last = owner(tile * STEPS + STEPS - 1, split * STEPS, programs)
+    rows, columns = top + tl.arange(0, ROWS)[:, None], tl.arange(0, BN)
+    total = tl.zeros([ROWS, BN], tl.float32)
+    for several in range(first, last + 1, AT_ONCE):
+        program = several + tl.arange(0, AT_ONCE)
+        piece = tile - range_start(program, split * STEPS, programs) // STEPS  # of the two that a program has
+        places = (program * 2 + piece).to(tl.int64)[:, None, None] * (BM * BN) + (rows * BN + columns)[None]
+        total += tl.sum(tl.load(pieces_ptr + places, mask=(program <= last)[:, None, None], other=0.0), axis=0)
+    i, j = grouped(tile, tl.cdiv(m, BM), tl.cdiv(n, BN), GROUP)
+    rows, columns = i * BM + rows, j * BN + columns
+    c = total.to(c_ptr.dtype.element_ty)
+    tl.store(c_ptr + rows.to(tl.int64) * n + columns, c, mask=(rows < m) & (columns < n))
 
 
 @triton.jit
@@ -159,20 +172,22 @@ def run(
         b_desc = TensorDescriptor.from_tensor(transposed, [BN, BK])
     else:
         b_desc = TensorDescriptor.from_tensor(b, [BK, BN])
-    a_desc = TensorDescriptor.from_tensor(a, [BM, BK])
-    c_desc = TensorDescriptor.from_tensor(c, [BM, BN // 2])
     tiles, programs = triton.cdiv(m, BM) * triton.cdiv(n, BN), multiprocessors(a.device)
     split = tiles % programs
     if split > SPLIT_BELOW * programs:
         split = 0
-    options = {
-        "k": k, "BM": BM, "BN": BN, "BK": BK, "GROUP": 8, "TRANSPOSED": TRANSPOSE_B,
-        "num_warps": num_warps, "num_stages": num_stages,
-    }  # fmt: skip
-    pieces = torch.empty([programs if split else 0, 2, BM, BN], dtype=torch.float32, device=a.device)
+    pieces = torch.empty([programs * 2 * BM if split else 1, BN], dtype=torch.float32, device=a.device)
+    a_desc = TensorDescriptor.from_tensor(a, [BM, BK])
+    c_desc = TensorDescriptor.from_tensor(c, [BM, BN // 2])
+    pieces_desc = TensorDescriptor.from_tensor(pieces, [BM, BN // 4])
+    shape = {"k": k, "BM": BM, "BN": BN, "BK": BK, "GROUP": 8}
+    streamk_kernel[(programs,)](
+        a_desc, b_desc, c_desc, pieces_desc, m, n, split, **shape, TRANSPOSED=TRANSPOSE_B,
+        num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
     if split:
-        split_kernel[(programs,)](a_desc, b_desc, pieces, m, n, split, **options)
-    whole_kernel[(programs,)](a_desc, b_desc, c_desc, c, pieces, m, n, split, **options)
+        ROWS = 4
+        sum_kernel[(split, BM // ROWS)](pieces, c, m, n, split, programs, **shape, ROWS=ROWS, num_warps=8)
     return c
 
 
@@ -181,10 +196,8 @@ def _config(BM: int, BN: int, BK: int, warps: int, stages: int, transpose: bool)
 
 
 def default(case: Case) -> Config:
-    if case.dtype == "fp32":  # the transposition pays where b is read by many tile rows
-        transpose = case["m"] >= 2048
-        # Untransposed, Blackwell keeps a second copy of each stage of b in shared memory: a third would not fit.
-        return _config(128, 256, 32, 8, 3 if transpose else 2, transpose)
+    if case.dtype == "fp32":
+        return _config(128, 256, 32, 8, 3, True)
     return _config(128, 256, 64, 8, 4, False)
 
 
@@ -196,8 +209,7 @@ def space(case: Case) -> list[Config]:
     ]  # fmt: skip
     if case.dtype != "fp32":
         shapes += [(128, 256, 8, 4), (256, 128, 8, 4)]
-    transposes = [False, True] if case.dtype == "fp32" else [False]
-    return [_config(bm, bn, depth, warps, stages, t) for bm, bn, warps, stages in shapes for t in transposes]
+    return [_config(bm, bn, depth, warps, stages, case.dtype == "fp32") for bm, bn, warps, stages in shapes]
 
 
 KERNEL = Kernel(run=run, default=default, space=space)

@@ -1,23 +1,23 @@
-"""Selection of the k largest values in cuTile: a bound, a filter, one small sort; three launches, exact for any input.
+"""Selection of the k largest values in cuTile: a bound, a filter, ranks by counting; three launches, exact for any input.
 
-If every one of B whole groups has M values at or above a bound, with B·M >= k, then so does the k-th largest value of
-all: nothing below the bound can be selected. `bound_kernel` takes the M-th largest value of every group, `filter_kernel`
-keeps what reaches the least of them, and `select_kernel` sorts what is left in one block. On N(0, 1) a few times k values
-pass; unlucky data (a sorted array, say) only makes the last launch longer. A short array goes straight to that launch.
+If every one of B groups has M values at or above a bound, with B·M >= k, then so does the k-th largest value of all:
+nothing below the bound can be selected. `bound_kernel` takes the M-th largest value of every group, `filter_kernel` keeps
+what reaches the least of them, and `rank_kernel` counts for each value that is left how many are larger: its place in the
+result. Counting compares all pairs, but all SMs share the work and no step waits for another one, unlike in a sort. On
+N(0, 1) a few times k values pass, at most some thousand. A short array goes straight to the last launch.
 """
 
 import math
 
 import cuda.tile as ct
 import torch
-from tilebench_core import Case, Config, Device, Kernel
-
-from tilebench_operators.bitonic_sort.impl_cutile import ROWS, regroup, sort_rows
+from tilebench_core import Case, Config, Kernel
 
 NEG_INF = ct.PaddingMode.NEG_INF
+SHORT = 4096  # values that are ranked without a filter
 GROUPS_TILE = 4096  # elements of a block of `bound_kernel`
 FILTER_TILE = 2048
-SLICE = 12  # index bits in a tile of `select_kernel`
+RANK_BLOCKS = 512  # the host does not know how many values are left
 
 
 @ct.kernel
@@ -37,49 +37,61 @@ def filter_kernel(x, bounds, count, kept, n, TILE: ct.Constant[int], BOUNDS: ct.
     """Append the values of x [n] that reach the least of bounds to kept, in any order; count them."""
     i = ct.bid(0)
     bound = ct.min(ct.load(bounds, (0,), (BOUNDS,), padding_mode=ct.PaddingMode.POS_INF, allow_tma=False))
-    t = ct.load(x, (i,), (TILE,), padding_mode=NEG_INF, allow_tma=False)
-    keep = (t >= bound) & (i * TILE + ct.arange(TILE, dtype=ct.int32) < n)
-    ranks = ct.cumsum(keep.astype(ct.int32))
-    start = ct.atomic_add(count, (0,), ct.max(ranks), memory_order=ct.MemoryOrder.RELAXED)
-    kept.get_raw_memory().store_offset(start + ranks - 1, t, mask=keep)
-
-
-def load_rows(x, start, n, C: int):
-    """Half the rows of a tile: x [n] from `start` on, continued with -inf."""
-    rows = ()
-    for r in ct.static_iter(range(ROWS // 2)):
-        places = start + r * C + ct.arange(C, dtype=ct.int32)
-        rows += (x.get_raw_memory().load_offset(places, mask=places < n, padding_value=-math.inf),)
-    return rows
+    # A thread holds rows of four. It ranks what it keeps of a row by itself, and only the rows' totals are summed up.
+    t = ct.load(x, (i,), (TILE,), padding_mode=NEG_INF, allow_tma=False).reshape((TILE // 4, 4))
+    places = i * TILE + ct.arange(TILE, dtype=ct.int32).reshape((TILE // 4, 4))
+    keep = (t >= bound) & (places < n)
+    ranks = ct.cumsum(keep.astype(ct.int32), 1)
+    totals = ct.sum(keep.astype(ct.int32), 1)
+    ends = ct.cumsum(totals)
+    start = ct.atomic_add(count, (0,), ct.max(ends), memory_order=ct.MemoryOrder.RELAXED)
+    kept.get_raw_memory().store_offset(start + (ends - totals)[:, None] + ranks - 1, t, mask=keep)
 
 
 @ct.kernel
-def select_kernel(x, count, y, n, k, SLICE: ct.Constant[int], COUNTED: ct.Constant[bool]):
-    """One block: y [k], the largest of x [n], or of the first count[0] of them; k <= HALF.
+def rank_kernel(
+    x, count, y, n, k, CHUNK: ct.Constant[int], TURN: ct.Constant[int], COUNTED: ct.Constant[bool]
+):  # fmt: skip
+    """y [k], the largest of x [n], or of the first count[0] of x; blocks take turns at chunks of CHUNK values.
 
-    A step sorts the HALF largest so far together with HALF new values. The sorted tile's upper half goes on.
+    Equal values are ranked by their index: for those before the chunk, "not less" instead of "greater" counts. Their
+    successors among the fp32 numbers are compared, which is one comparison for all. Infinity's is a NaN, which is not
+    less than or equal to anything.
     """
-    HALF = 1 << (SLICE - 1)
-    C = 2 * HALF // ROWS
     end = ct.load(count, (0,), ()) if COUNTED else n
-    largest = load_rows(x, 0, end, C)
-    for start in range(HALF, ct.maximum(end, HALF + 1), HALF):
-        rows = sort_rows(load_rows(x, start, end, C) + largest, SLICE)
-        largest = regroup(rows, 0, SLICE - 4)[ROWS // 2 :]  # the highest four bits of the index are the row
-    for r in ct.static_iter(range(ROWS // 2)):
-        places = HALF - 1 - r * C - ct.arange(C, dtype=ct.int32)  # descending
-        y.get_raw_memory().store_offset(places, largest[r], mask=places < k)
+    memory = x.get_raw_memory()
+    lanes = ct.arange(CHUNK, dtype=ct.int32)
+    for first in range(ct.bid(0) * CHUNK, end, ct.num_blocks(0) * CHUNK):
+        index = first + lanes
+        value = memory.load_offset(index, mask=index < end, padding_value=-math.inf)
+        equal = (value[None, :] == value[:, None]) & (lanes[None, :] < lanes[:, None])
+        rank = ct.sum(equal.astype(ct.int32), 1)
+        least = 0
+        # One turn, unless unlucky data let much pass; then no more turns than the chunk's largest value needs.
+        for start in range(0, end, TURN):
+            if least < k:
+                place = start + ct.arange(TURN, dtype=ct.int32)
+                others = memory.load_offset(place, mask=place < end, padding_value=-math.inf)
+                bits = ct.bitcast(others, ct.int32)
+                bits = ct.where((bits & 0x7FFFFFFF) == 0, 0, bits)  # not -0
+                bits += ct.where(place < first, ct.where(bits < 0, -1, 1), 0)
+                others = ct.bitcast(bits, ct.float32)
+                larger = ct.where(others[None, :] <= value[:, None], 0.0, 1.0)
+                rank += ct.sum(larger, 1).astype(ct.int32)
+                if start + TURN < end:
+                    least = ct.min(rank)
+        y.get_raw_memory().store_offset(rank, value, mask=(index < end) & (rank < k))
 
 
-def run(x: torch.Tensor, N: int, k: int, *, VALUES: int) -> torch.Tensor:
+def run(x: torch.Tensor, N: int, k: int, *, VALUES: int, CHUNK: int, TURN: int) -> torch.Tensor:
     """Return the k largest of x [N], in descending order; about VALUES per group are looked for."""
     stream = torch.cuda.current_stream()
     y = torch.empty(k, dtype=x.dtype, device=x.device)
     count = torch.empty(1, dtype=torch.int32, device=x.device)
-    if N <= 1 << SLICE:
-        ct.launch(stream, (1,), select_kernel, (x, count, y, N, k, SLICE, False))
+    if N <= SHORT:
+        ct.launch(stream, (ct.cdiv(N, CHUNK),), rank_kernel, (x, count, y, N, k, CHUNK, TURN, False))
         return y
-    SIZE = min(GROUPS_TILE, max(4 * VALUES, 1 << (N * VALUES // k).bit_length() - 1))
+    SIZE = min(GROUPS_TILE, max(16, 1 << (N * VALUES // k).bit_length() - 1))
     groups = N // SIZE
     bounds = torch.empty(groups, dtype=x.dtype, device=x.device)
     kept = torch.empty_like(x)  # room for everything: the filter may keep all
@@ -90,21 +102,22 @@ def run(x: torch.Tensor, N: int, k: int, *, VALUES: int) -> torch.Tensor:
     BOUNDS = 1 << (groups - 1).bit_length()
     arguments = (x, bounds, count, kept, N, FILTER_TILE, BOUNDS)
     ct.launch(stream, (ct.cdiv(N, FILTER_TILE),), filter_kernel, arguments)
-    ct.launch(stream, (1,), select_kernel, (kept, count, y, N, k, SLICE, True))
+    ct.launch(stream, (RANK_BLOCKS,), rank_kernel, (kept, count, y, N, k, CHUNK, TURN, True))
     return y
 
 
 def default(case: Case) -> Config:
-    return {"VALUES": 4}
+    # A turn holds what the filter keeps, more or less: of 256 groups the least maximum leaves some 1,600 values.
+    return {"VALUES": 4, "CHUNK": 8, "TURN": 4096 if case["k"] > 256 or case["N"] <= SHORT else 2048}
 
 
 def space(case: Case) -> list[Config]:
-    return [{"VALUES": values} for values in (1, 2, 4, 8)]
+    return [
+        {"VALUES": values, "CHUNK": chunk, "TURN": turn}
+        for values in (2, 4, 8)
+        for chunk in (4, 8, 16)
+        for turn in (1024, 2048, 4096)
+    ]
 
 
-def unsupported(case: Case, device: Device) -> str | None:
-    limit = 1 << (SLICE - 1)
-    return f"the last kernel keeps at most {limit} values on chip" if case["k"] > limit else None
-
-
-KERNEL = Kernel(run=run, default=default, space=space, unsupported=unsupported)
+KERNEL = Kernel(run=run, default=default, space=space)

@@ -1,10 +1,10 @@
-"""Selection of the k largest values in Triton: a bound, a filter, one small sort; three launches, exact for any input.
+"""Selection of the k largest values in Triton: a bound, a filter, ranks by counting; three launches, exact for any input.
 
-If every one of B whole blocks has M values at or above a bound, with B·M >= k, then the k-th largest value of all
-reaches it too: nothing below the bound can be selected. `bound_kernel` takes the M-th largest value of every block,
-`filter_kernel` keeps what reaches the least of them, and `select_kernel` sorts what is left in one program. On N(0, 1)
-about 2·k values pass; unlucky data (a sorted array, say) only makes the last launch longer. A short array goes straight
-to that launch.
+If every one of B groups has M values at or above a bound, with B·M >= k, then so does the k-th largest value of all:
+nothing below the bound can be selected. `bound_kernel` takes the M-th largest value of every group, `filter_kernel` keeps
+what reaches the least of them, and `rank_kernel` counts for each value that is left how many are larger: its place in the
+result. Counting compares all pairs, but all SMs share the work and no step waits for another one, unlike in a sort. On
+N(0, 1) a few times k values pass, at most some thousand. A short array goes straight to the last launch.
 """
 
 import torch
@@ -12,93 +12,114 @@ import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel
 
-SHORT = 4096  # values that one program selects from at once
+SHORT = 4096  # values that are ranked without a filter
+TILE = 4096  # elements of a program of `bound_kernel` and `filter_kernel`
+RANK_PROGRAMS = 512  # the host does not know how many values are left
 LOWEST = float("-inf")
 
 
-@triton.jit
-def bound_kernel(x_ptr, bounds_ptr, count_ptr, BLOCK: tl.constexpr, M: tl.constexpr):
-    """bounds [blocks]: the M-th largest of each whole block of x. M is a constant because `tl.topk` wants one."""
-    block = tl.program_id(0)
-    x = tl.load(x_ptr + block * BLOCK + tl.arange(0, BLOCK))
-    tl.store(bounds_ptr + block, tl.min(tl.topk(x, M), axis=0))
-    if block == 0:
+@triton.jit(do_not_specialize=["groups", "M"])
+def bound_kernel(x_ptr, bounds_ptr, count_ptr, groups, M, GROUPS: tl.constexpr, SIZE: tl.constexpr):
+    """bounds [groups]: the M-th largest of each group of SIZE values of x, or less if values are equal; M is small.
+
+    A group takes every groups-th run of 16 neighbours, so that a sorted array has groups of equal standing.
+    """
+    group = tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)
+    element = tl.arange(0, SIZE)
+    offsets = group[:, None] * 16 + (element // 16 * (groups * 16) + element % 16)[None, :]
+    x = tl.load(x_ptr + offsets, mask=(group < groups)[:, None], other=float("-inf"))
+    for _ in range(M - 1):
+        x = tl.where(x == tl.max(x, 1, keep_dims=True), float("-inf"), x)
+    tl.store(bounds_ptr + group, tl.max(x, 1), mask=group < groups)
+    if tl.program_id(0) == 0:
         tl.store(count_ptr, 0)  # for the next launch
 
 
-@triton.jit
-def filter_kernel(x_ptr, bounds_ptr, count_ptr, kept_ptr, n, blocks, BLOCK: tl.constexpr, BOUNDS: tl.constexpr):
-    """Append the values of x [n] that reach the least of bounds [blocks] to kept, in any order; count them."""
-    others = tl.arange(0, BOUNDS)
-    bound = tl.min(tl.load(bounds_ptr + others, mask=others < blocks, other=float("inf")), axis=0)
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+@triton.jit(do_not_specialize=["groups"])
+def filter_kernel(x_ptr, bounds_ptr, count_ptr, kept_ptr, n, groups, SIZE: tl.constexpr, BOUNDS: tl.constexpr):
+    """Append the values of x [n] that reach the least of bounds [groups] to kept, in any order; count them."""
+    # A thread loads rows of four. It ranks what it keeps of a row by itself, and only the rows' totals are summed up.
+    offsets = tl.program_id(0) * SIZE + tl.arange(0, SIZE // 4)[:, None] * 4 + tl.arange(0, 4)[None, :]
     x = tl.load(x_ptr + offsets, mask=offsets < n)
+    others = tl.arange(0, BOUNDS)
+    bound = tl.min(tl.load(bounds_ptr + others, mask=others < groups, other=float("inf")), axis=0)
     keep = (x >= bound) & (offsets < n)
-    ranks = tl.cumsum(keep.to(tl.int32), axis=0)
-    total = tl.max(ranks, axis=0)
-    start = tl.atomic_add(count_ptr, total, sem="relaxed")
-    tl.store(kept_ptr + start + ranks - 1, x, mask=keep)
+    ranks = tl.cumsum(keep.to(tl.int32), axis=1)
+    totals = tl.sum(keep.to(tl.int32), axis=1)
+    ends = tl.cumsum(totals, axis=0)
+    start = tl.atomic_add(count_ptr, tl.max(ends, axis=0), sem="relaxed")
+    tl.store(kept_ptr + start + (ends - totals)[:, None] + ranks - 1, x, mask=keep)
 
 
-@triton.jit
-def select_kernel(
-    x_ptr, count_ptr, y_ptr, n, k, lowest, BLOCK: tl.constexpr, K: tl.constexpr, COUNTED: tl.constexpr
+@triton.jit(do_not_specialize=["k"])
+def rank_kernel(
+    x_ptr, count_ptr, y_ptr, n, k, lowest, CHUNK: tl.constexpr, TURN: tl.constexpr, COUNTED: tl.constexpr
 ):  # fmt: skip
-    """One program: y [k], the largest of x [n], or of the first count[0] of them; K is the power of two from k on.
+    """y [k], the largest of x [n], or of the first count[0] of x [n + TURN]; programs take turns at chunks of values.
 
-    What passed the filter usually fits one block. If not, the K largest so far are written over the end of the block,
-    where the next block begins.
+    Equal values are ranked by their index: for those before the chunk, "not less" instead of "greater" counts. Their
+    successors among the fp32 numbers are compared, which is one comparison for all. Infinity's is a NaN, which is not
+    less than or equal to anything.
     """
     if COUNTED:
         n = tl.load(count_ptr)
-    lanes = tl.arange(0, BLOCK)
-    places = tl.arange(0, K)
-    for start in range(0, tl.maximum(n, BLOCK) - K, BLOCK - K):
-        largest = tl.topk(tl.load(x_ptr + start + lanes, mask=start + lanes < n, other=lowest), K)
-        tl.store(y_ptr + places, largest, mask=places < k)
-        if COUNTED:
-            more = tl.where(start + BLOCK < n, K, 0)
-            tl.debug_barrier()  # all of the block has been read
-            tl.store(x_ptr + start + BLOCK - K + places, largest, mask=places < more)
-            tl.debug_barrier()
+    for first in range(tl.program_id(0) * CHUNK, n, tl.num_programs(0) * CHUNK):
+        index = first + tl.arange(0, CHUNK)
+        value = tl.load(x_ptr + index, mask=index < n, other=lowest)
+        before = first + tl.arange(0, CHUNK)[None, :]
+        neighbour = tl.load(x_ptr + before, mask=before < n, other=lowest)
+        equal = (neighbour == value[:, None]) & (before < index[:, None])
+        rank = tl.sum(equal.to(tl.int32), 1)
+        start = 0
+        least = 0
+        # One turn, unless unlucky data let much pass; then no more turns than the chunk's largest value needs.
+        while (start < n) & (least < k):
+            place = start + tl.arange(0, TURN)[None, :]
+            # The buffer goes on behind the values: loads without a mask are 16 bytes wide.
+            x = tl.load(x_ptr + place) if COUNTED else tl.load(x_ptr + place, mask=place < n, other=lowest)
+            x = tl.where(place < n, x, lowest) + 0.0  # not -0
+            bits = x.to(tl.int32, bitcast=True)
+            bits += tl.where(place < first, 1 - 2 * (bits < 0).to(tl.int32), 0)
+            larger = tl.where(bits.to(tl.float32, bitcast=True) <= value[:, None], 0.0, 1.0)
+            rank += tl.sum(larger, 1).to(tl.int32)
+            start += TURN
+            if start < n:
+                least = tl.min(rank)
+        tl.store(y_ptr + rank, value, mask=(index < n) & (rank < k))
 
 
-def run(x: torch.Tensor, N: int, k: int, *, BLOCK: int, num_warps: int, SELECT_WARPS: int) -> torch.Tensor:
-    """Return the k largest of x [N], in descending order."""
+def run(x: torch.Tensor, N: int, k: int, *, VALUES: int, CHUNK: int, TURN: int, num_warps: int) -> torch.Tensor:
+    """Return the k largest of x [N], in descending order; about VALUES per group are looked for."""
     y = torch.empty(k, dtype=x.dtype, device=x.device)
-    K = max(2, triton.next_power_of_2(k))
-    block = max(SHORT, 2 * K)
-    whole = N // BLOCK
-    M = max(2, triton.next_power_of_2(triton.cdiv(k, whole))) if whole else BLOCK
-    if block >= N or M > BLOCK // 2:
-        select_kernel[(1,)](
-            x, x, y, N, k, LOWEST, BLOCK=max(2 * K, triton.next_power_of_2(min(N, block))), K=K, COUNTED=False,
-            num_warps=SELECT_WARPS,
-        )  # fmt: skip
+    common = {"CHUNK": CHUNK, "TURN": TURN, "num_warps": num_warps}
+    if N <= SHORT:
+        rank_kernel[(triton.cdiv(N, CHUNK),)](x, x, y, N, k, LOWEST, COUNTED=False, **common)
         return y
-    bounds = torch.empty(whole, dtype=x.dtype, device=x.device)
+    SIZE = min(TILE, max(16, 1 << (N * VALUES // k).bit_length() - 1))
+    groups = N // SIZE
+    bounds = torch.empty(groups, dtype=x.dtype, device=x.device)
     count = torch.empty(1, dtype=torch.int32, device=x.device)
-    kept = torch.empty_like(x)  # room for everything: the filter may keep all
-    bound_kernel[(whole,)](x, bounds, count, BLOCK=BLOCK, M=M, num_warps=num_warps)
-    filter_kernel[(triton.cdiv(N, 2048),)](
-        x, bounds, count, kept, N, whole, BLOCK=2048, BOUNDS=triton.next_power_of_2(whole), num_warps=4
-    )
-    select_kernel[(1,)](kept, count, y, N, k, LOWEST, BLOCK=block, K=K, COUNTED=True, num_warps=SELECT_WARPS)
+    kept = torch.empty(N + TURN, dtype=x.dtype, device=x.device)  # room for everything: the filter may keep all
+    GROUPS, BOUNDS = TILE // SIZE, triton.next_power_of_2(groups)
+    M = triton.cdiv(k, groups)
+    bound_kernel[(triton.cdiv(groups, GROUPS),)](x, bounds, count, groups, M, GROUPS=GROUPS, SIZE=SIZE, num_warps=8)
+    filter_kernel[(triton.cdiv(N, TILE),)](x, bounds, count, kept, N, groups, SIZE=TILE, BOUNDS=BOUNDS, num_warps=8)
+    rank_kernel[(RANK_PROGRAMS,)](kept, count, y, N, k, LOWEST, COUNTED=True, **common)
     return y
 
 
 def default(case: Case) -> Config:
-    # About a block per SM, and blocks large enough that the least of the M-th largest lies near their mean.
-    block = min(8192, max(512, triton.next_power_of_2(case["N"]) // 128))
-    return {"BLOCK": block, "num_warps": max(2, block // 1024), "SELECT_WARPS": 16 if case["k"] > 128 else 8}
+    # A turn holds what the filter keeps, more or less: of 256 groups the least maximum leaves some 1,600 values.
+    turn = 4096 if case["k"] > 256 or case["N"] <= SHORT else 2048
+    return {"VALUES": 4, "CHUNK": 8, "TURN": turn, "num_warps": 4}
 
 
 def space(case: Case) -> list[Config]:
     return [
-        {"BLOCK": block, "num_warps": warps, "SELECT_WARPS": select}
-        for block in (1024, 2048, 4096, 8192)
-        for warps in (4, 8)
-        for select in (4, 8, 16, 32)
+        {"VALUES": values, "CHUNK": chunk, "TURN": turn, "num_warps": warps}
+        for values in (2, 4, 8)
+        for chunk, warps in ((4, 4), (8, 4), (8, 8), (16, 8))
+        for turn in (1024, 2048, 4096)
     ]
 
 

@@ -60,6 +60,8 @@ def runs(place):
     (folder / "killed" / "tuning.jsonl").open("a").write('{"event":"candid')  # and its last line is torn
     (folder / "killed.txt").write_text(log)
     cases = ["operators.tuned_affine.case_grid.n=[1000,2000,4000]", "dtype=[fp32,fp16]"]
+    sized = ["operators.tuned_affine.case_grid.n=[1000,2000,4000]", "operators.tuned_affine.case_grid.space=[sized]"]
+    sized.append("tune.share=dtype")
     same, file = "backends.tunable.flavour=first", f"tune.from_campaign={folder}/tied/tuning.jsonl"
     wanted = {
         "killed": killed,
@@ -74,6 +76,8 @@ def runs(place):
         "case": command(folder, "case", *cases),
         "dtype": command(folder, "dtype", "tune.share=dtype", *cases),
         "operator": command(folder, "operator", "tune.share=operator", "tune.share_within=8", *cases),
+        "sized": command(folder, "sized", *sized),
+        "sized_again": command(folder, "sized_again", "backends.tunable.flavour=sized", *sized),
         "native": command(
             folder, "native", tune="native", spaces=["sound", "fast_and_wrong", "two_launches", "crash", "one"]
         ),
@@ -229,7 +233,20 @@ def test_winners_are_shared_as_far_as_was_asked_for(runs, share, searches):
 def test_a_shared_winner_is_that_of_the_nearest_case(runs):
     sources = {(r.dtype, r.params["n"]): r.config_source for r in records(runs, "dtype")}
     assert sources["fp32", 4000] == "tuned: shared search over 5 configurations"
-    assert sources["fp32", 1000] == "tuned: winner of dtype=fp32 n=4000 space=sound reused (tune.share=dtype)"
+    assert sources["fp32", 1000] == (
+        "tuned: winner of dtype=fp32 n=4000 space=sound, faster than the default here (tune.share=dtype)"
+    )
+
+
+@pytest.mark.parametrize("campaign", ["sized", "sized_again"])
+def test_a_shared_winner_must_beat_the_default_that_was_made_for_the_case(runs, campaign):
+    found = {r.params["n"]: r for r in records(runs, campaign)}
+    assert {n: r.config["us"] for n, r in found.items()} == {1000: 15.0, 2000: 20.0, 4000: 20.0}
+    winner = "winner of dtype=fp32 n=4000 space=sized"
+    assert found[1000].config_source == f"tuned: the default, which the {winner} does not beat here (tune.share=dtype)"
+    assert found[2000].config_source == f"tuned: {winner}, faster than the default here (tune.share=dtype)"
+    measured = [e["config"]["us"] for e in tuning_log(runs[0] / campaign).events() if e["event"] == "candidate"]
+    assert measured == ([40.0, 20.0, 30.0, 15.0, 20.0, 40.0, 20.0] if campaign == "sized" else [])
 
 
 def test_the_case_that_the_others_share_their_winner_with_runs_first(runs):

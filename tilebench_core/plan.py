@@ -157,6 +157,8 @@ def _bases(
     """What is the same for all cases of an operator: per backend, provider and mode the hashed part of the id."""
     bases = []
     tuning = {k: v for k, v in asdict(config.tune).items() if k != "workers"}
+    if config.tune.share != "case":
+        tuning["against_default"] = True  # since shared winners must beat the default
     for backend in config.backends:
         kernels: Sequence[KernelSource | None] = registry.kernels_for(operator, backend) or [None]
         for kernel in kernels:

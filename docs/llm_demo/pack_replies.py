@@ -1,7 +1,8 @@
 """Write scripted replies out of an installed pack's kernels: `python pack_replies.py replies.yaml OPERATOR…`.
 
 Ten rounds per operator for all three DSLs in one reply, for a demonstration on a GPU without a model: a compile error, a
-wrong result, slow and fast configurations, prose, a regression, a violation, a cut reply, recovery, and the kernel itself.
+wrong result, a kernel that does its work four times, prose, one that does it twice, a regression to three times, a violation,
+a cut reply, recovery, and the kernel itself, which may end the trajectory at 80 % of the roofline.
 Only kernels that stand in one file can be candidates.
 
     tilebench llm run operator=[matrix_transpose,reverse_array] backend=[triton,cutile,tilelang] protocol=published \
@@ -21,13 +22,14 @@ from tilebench_core.registry import installed
 BACKENDS = ("triton", "cutile", "tilelang")
 OPERATORS = ("matrix_transpose", "reverse_array", "interleave", "destindex", "max_pool2d", "jacobi_stencil_2d")
 MISSPELT = {
-    "triton": (r"\btl\.load\(", "tl.loaded("),
-    "cutile": (r"\bct\.store\(", "ct.stored("),
-    "tilelang": (r"\bT\.Parallel\(", "T.Parallell("),
+    "triton": (r"\btl\.program_id\(", "tl.programme_id("),
+    "cutile": (r"\bct\.bid\(", "ct.bidd("),
+    "tilelang": (r"\bT\.Kernel\(", "T.Kernell("),
 }
 WRAPPED = """\
 def run(*inputs, **config):
-    out = _run(*inputs, **config)
+    for _ in range({times}):
+        out = _run(*inputs, **config)
     first = out[0] if isinstance(out, tuple) else out
     return {result}
 
@@ -40,15 +42,10 @@ def compile_error(source: str, backend: str) -> str:
     return re.sub(*MISSPELT[backend], source)
 
 
-def wrapped(source: str, result: str) -> str:
-    """The kernel's `run` under another name, and one around it that returns `result`."""
-    return source.replace("def run(", "def _run(", 1).replace("KERNEL = ", WRAPPED.format(result=result), 1)
-
-
-def configured(source: str, place: str) -> str:
-    """The kernel with another configuration of its own space, where it has one."""
-    chosen = f"default=lambda case: space(case)[{place}]"
-    return re.sub(r"default=\w+", chosen, source) if "def space(" in source else source
+def wrapped(source: str, result: str, times: int = 1) -> str:
+    """The kernel's `run` under another name, and one around it that calls it so many times and returns `result`."""
+    around = WRAPPED.format(result=result, times=times)
+    return source.replace("def run(", "def _run(", 1).replace("KERNEL = ", around, 1)
 
 
 def rounds(sources: dict[str, str]) -> list[tuple[str, str]]:
@@ -59,16 +56,20 @@ def rounds(sources: dict[str, str]) -> list[tuple[str, str]]:
         return "\n".join(blocks)
 
     whole = joint(lambda source, name: source)
+
+    def slow(times: int) -> tuple[str, str]:
+        return joint(lambda source, name: wrapped(source, "out", times)), "stop"
+
     return [
         (joint(compile_error), "stop"),
         (joint(lambda source, name: wrapped(source, "first[:0]")), "stop"),
-        (joint(lambda source, name: configured(source, "-1")), "stop"),
+        slow(4),
         ("Which size matters most to you?", "stop"),
-        (joint(lambda source, name: configured(source, "len(space(case)) // 2")), "stop"),
-        (joint(lambda source, name: configured(source, "0")), "stop"),
+        slow(2),
+        slow(3),
         (joint(lambda source, name: wrapped(source, "torch.clone(first)")), "stop"),
         (whole[: len(whole) // 4], "length"),
-        (joint(lambda source, name: configured(source, "len(space(case)) // 3")), "stop"),
+        slow(2),
         (whole, "stop"),
     ]
 

@@ -43,15 +43,18 @@ class Search:
         return any(winner.code == code and (winner.dtype, winner.params) == place for winner in WinnerStore().all())
 
     def configurations(self, backend: Backend, kernel: KernelSource, case: Case, inputs: Sequence[Any]) -> list[Config]:
-        """The whole space of a case, or only the winner where one is known: then nothing is searched."""
+        """The whole space of a case, or where a winner is known only that, with the default if another case shares it."""
         value = kernel.load()
         candidates = candidates_of(value.default(case), value.space(case))
         code = self._code(backend, kernel)
+        key = winner_key(code, inputs, candidates)
         known = known_winner(
-            WinnerStore().all(), key=winner_key(code, inputs, candidates), code=code, operator=self.operator.config,
+            WinnerStore().all(), key=key, code=code, operator=self.operator.config,
             case=case, candidates=candidates, share=self.tune.share, within=self.tune.share_within,
         )  # fmt: skip
-        return candidates if known is None else [known.config]
+        if known is None:
+            return candidates
+        return [known.config] if known.key == key else candidates_of(candidates[0], [known.config])
 
 
 def loaded(name: str, options: Mapping[str, Any], module: str, operator: Operator) -> tuple[Backend, KernelSource]:

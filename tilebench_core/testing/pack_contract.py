@@ -93,4 +93,5 @@ class PackContract:
 def _check_config(config: Any, names: set[str]) -> None:
     assert set(config) <= names, f"{config} names options that run does not take: {names}"
     for value in config.values():
-        assert isinstance(value, (bool, int, float, str)), f"{value!r} is no plain JSON value"
+        plain = value is None or isinstance(value, (bool, int, float, str))  # None leaves the choice to the compiler
+        assert plain, f"{value!r} is no plain JSON value"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tilebench_core.backend import Backend
@@ -75,12 +75,44 @@ def tuned_config(
     )  # fmt: skip
     if known is None:
         return _found(work, run.config, about, code)
-    source = f"tuned: found again, {known.kind} search of {known.when}"
     if known.key != work.key:
-        where = " ".join(f"{name}={value}" for name, value in {"dtype": known.dtype, **known.params}.items())
-        source = f"tuned: winner of {where} reused (tune.share={session.tune.share})"
+        return _shared(work, run.config, known, about)
+    source = f"tuned: found again, {known.kind} search of {known.when}"
     work.journal.write("used", work.key, **about, config=known.config, source=source)
     return known.config, source
+
+
+def _shared(work: Search, default: Config, known: Winner, about: Mapping[str, Any]) -> tuple[Config, str]:
+    """The winner of another case, if it is faster here than this case's own default, which was made for its size.
+
+    Both are measured as candidates are, by our own search whatever found the winner; what came of it is kept like a winner,
+    under a key that no search has.
+    """
+    where = " ".join(f"{name}={value}" for name, value in {"dtype": known.dtype, **known.params}.items())
+    asked = f"(tune.share={work.session.tune.share})"
+    if candidate_key(known.config) == candidate_key(default):
+        source = f"tuned: winner of {where}, which is the default here {asked}"
+        work.journal.write("used", work.key, **about, config=known.config, source=source)
+        return known.config, source
+    pair = [dict(default), dict(known.config)]
+    contest = replace(work, key=winner_key(work.key, (), pair), candidates=pair)
+    kept = WinnerStore().get(contest.key)
+    if kept is None:
+        kept = _searched(contest, default, {**about, "kind": "shared"}, code="")
+        _keep(contest, kept, about)
+    won = candidate_key(kept.config) == candidate_key(known.config)
+    source = f"tuned: winner of {where}, faster than the default here {asked}"
+    if not won:
+        source = f"tuned: the default, which the winner of {where} does not beat here {asked}"
+    work.journal.write("used", work.key, **about, config=kept.config, source=source)
+    return kept.config, source
+
+
+def _keep(work: Search, winner: Winner, about: Mapping[str, Any]) -> None:
+    """Keep what was chosen, in the store and in the log."""
+    WinnerStore().put(winner)
+    told = {name: value for name, value in asdict(winner).items() if name != "key"}
+    work.journal.write("winner", work.key, trial=about["trial"], **told)
 
 
 def _replayed(session: Session, task: TaskMessage, run: Run, about: Mapping[str, Any]) -> tuple[Config, str] | None:
@@ -114,10 +146,8 @@ def _found(work: Search, default: Config, about: Mapping[str, Any], code: str) -
     except BackendError as error:
         work.journal.write("failed", work.key, **about, reason=str(error))
         raise
-    WinnerStore().put(kept)
-    kind, told = about["kind"], {name: value for name, value in asdict(kept).items() if name != "key"}
-    work.journal.write("winner", work.key, trial=about["trial"], **told)
-    return kept.config, f"tuned: {kind} search over {len(work.candidates)} configurations"
+    _keep(work, kept, about)
+    return kept.config, f"tuned: {about['kind']} search over {len(work.candidates)} configurations"
 
 
 def _end(run: Run, outcome: Outcome, reason: str) -> None:

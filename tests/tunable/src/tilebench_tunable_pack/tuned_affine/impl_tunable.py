@@ -99,6 +99,7 @@ SPACES = {
         c("wrong", 1.0), c("in_place", 2.0), c("right", 22.0), c("mutating", 3.0), c("unwritten", 4.0), c("hang", 5.0),
         c("crash", 6.0), c("too_large", 7.0), c("too_much_memory", 8.0), c("right", 20.0), c("right", 90.0),
     ],
+    "sized": [c("right", 20.0), c("right", 30.0)],
     "tied": [c("right", 20.1), c("right", 20.0), c("right", 20.15), c("right", 20.05), c("right", 20.12), c("right", 20.3)],
     "none": [c("wrong", 1.0), c("too_large", 2.0)],
     "late": [c("right", 20.0), c("crash_late", 10.0)],
@@ -118,7 +119,8 @@ def run(x: torch.Tensor, *, act: str, us: float) -> torch.Tensor:
 
 
 def default(case: Case) -> Config:
-    return {"act": "wrong" if case["space"] == "none" else "right", "us": 40.0}
+    small = case["space"] == "sized" and case["n"] < 2000
+    return {"act": "wrong" if case["space"] == "none" else "right", "us": 15.0 if small else 40.0}
 
 
 def space(case: Case) -> list[Config]:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from tilebench_core.case import Case
@@ -64,7 +65,7 @@ class Precompiler:
         self._pending: dict[CaseKey, set[Future[Compiled]]] = {}
         self._all: set[Future[Compiled]] = set()
         self._told = not jobs
-        self._pool: ProcessPoolExecutor | None = None
+        self._pools: list[ProcessPoolExecutor] = []
         if not jobs:
             return
         cores = config.tune.workers or max(1, (os.cpu_count() or 2) - 1)
@@ -81,8 +82,11 @@ class Precompiler:
             **os.environ,
             **environment,
             MULTIPROCESSORS: str(device.multiprocessors),
-        }  # which the processes cannot see
-        self._pool = ProcessPoolExecutor(workers, context, _quiet, (str(log), known))
+        }  # the processes cannot see it
+        # Those that follow a search have a few processes of their own, or they would queue behind all that are searched.
+        followers = max(1, workers // 4) if any(job.waiting for job in jobs) else 0
+        for count in (workers, followers)[: 1 + bool(followers)]:
+            self._pools.append(ProcessPoolExecutor(count, context, _quiet, (str(log), known)))
         # Most cases of a kernel share their code. So every kernel's samples are compiled before anybody's rest: what is
         # left is then found in the compilers' caches, where side by side it would be compiled several times.
         submitted = sorted(
@@ -90,15 +94,14 @@ class Precompiler:
             key=lambda entry: (min(entry[0], 1), -len(entry[2].cases)),
         )
         for _, part, job in submitted:
-            self._submit(job, part, slices if job.tuned else 1)
+            self._submit(self._pools[0], job, part, slices if job.tuned else 1)
 
-    def _submit(self, job: Job, cases: list[Case], parts: int) -> None:
+    def _submit(self, pool: ProcessPoolExecutor, job: Job, cases: list[Case], parts: int) -> None:
         """Compile what `job` needs for `cases`, in so many parts side by side."""
-        assert self._pool is not None
         options = dict(self._config.backends[job.backend] or {})
         search = Search(self._config, self._device, self._operators[job.folder]) if job.tuned else None
         for number in range(parts):
-            future = self._pool.submit(
+            future = pool.submit(
                 compile_job,
                 job.backend,
                 options,
@@ -116,8 +119,11 @@ class Precompiler:
     def finished(self, task: CaseTask) -> None:
         """Take note that `task` has run: winners that it found are compiled for the cases that share them."""
         for job in self._followers.after(key_of(task.operator.folder, task.case)):
-            for case in job.cases if self._pool is not None else ():
-                self._submit(job, [case], 1)
+            try:
+                for case in job.cases if self._pools else ():
+                    self._submit(self._pools[-1], job, [case], 1)
+            except BrokenProcessPool:  # some compiler has died; the worker compiles for itself
+                continue
 
     def ready(self, task: CaseTask) -> bool:
         """True if everything that `task` needs has been compiled, or has failed to."""
@@ -147,9 +153,9 @@ class Precompiler:
 
     def close(self) -> None:
         """Stop compiling."""
-        if self._pool is not None:
-            processes = list((self._pool._processes or {}).values())
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools:
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()  # a compiler in the middle of minutes of work does not listen
-            self._pool = None
+        self._pools = []

@@ -38,3 +38,28 @@ def test_every_kernel_of_a_campaign_is_compiled_ahead(backend, tmp_path, monkeyp
     finally:
         ahead.close()
     assert any(path.is_file() for path in tmp_path.rglob("*") if path.name != "log")
+
+
+def test_a_case_that_shares_a_winner_is_compiled_after_the_one_that_is_searched_for_it(tmp_path, monkeypatch):
+    pytest.importorskip("triton")
+    for variable in ("TILEBENCH_CACHE", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    registry = installed()
+    hopper = target_device("sm_90")
+    asked = ["operator=[softmax]", "backend=[triton]", "dtype=[fp16]", "cases=[0,1]", "mode=[tuned]", "tune.workers=1"]
+    config = run_config(compose(registry, [*asked, "tune=shared", "tune.share=dtype", "tune.share_within=64"]))
+    small, large = make_plan(registry, config, hopper, {"triton": {"triton": "1"}}, {})
+    environment = worker_environment(registry, config.backends, hopper)
+    ahead = Precompiler([small, large], config, hopper, environment, tmp_path / "log", lambda line: None)
+    try:
+        for task, before in ((large, None), (small, large)):
+            assert not ahead.ready(task)
+            if before is not None:
+                assert ahead.idle
+                ahead.finished(before)
+            deadline = time.monotonic() + 100
+            while not ahead.ready(task) and time.monotonic() < deadline:
+                ahead.wait(5)
+            assert ahead.ready(task), (tmp_path / "log").read_text()
+    finally:
+        ahead.close()

@@ -196,9 +196,12 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
                 continue
             median, search = median_of(result, found["config"]), found["search"]
             adds_s = found["wall_s"] - plain_s
+            share = (
+                f"{adds_s / native_s:.2f}" if "native_again" in result else ""
+            )  # nothing to compare with if it was refused
             lines.append(
                 f"| {result['backend']} | {tune} | {search['candidates']} | {search['failed']} | {found['wall_s']:.1f} |"
-                f" {adds_s:.1f} | {adds_s / native_s:.2f} |"
+                f" {adds_s:.1f} | {share} |"
                 f" {again['wall_s']:.1f} | {median:.2f} | {default_us / median:.2f}× | {shown(found['config'])} |"
             )
     lines += [

@@ -11,11 +11,13 @@ from synthetic import Shape, synthetic_records, write_campaign
 from tilebench_core.analysis.results import load_results
 from tilebench_core.cli import main
 from tilebench_core.diagnosis.derived import Quantity, Side, _paths, conflict_class, derive
+from tilebench_core.diagnosis.diagnose_command import _words
 from tilebench_core.diagnosis.experiments import conclude, keep_experiment, kept_experiments, moved_grid, variants_of
 from tilebench_core.diagnosis.gaps import largest_gaps, load_evidence
 from tilebench_core.diagnosis.mechanisms import hypotheses
 from tilebench_core.diagnosis.pages import write_pages
 from tilebench_core.diagnosis.profiles import Launch, Profile
+from tilebench_core.diagnosis.request import parse_request
 from tilebench_core.diagnosis.selection import job_of, largest_records
 from tilebench_core.diagnosis.store import keep_profile
 from tilebench_core.errors import RequestError
@@ -284,6 +286,12 @@ def test_an_experiment_verifies_and_times_both_sides_and_keeps_what_moved(tmp_pa
     assert (
         experiment.after["latency"].value < experiment.before["latency"].value
     )  # one Python call a row, or one in all
+
+
+def test_a_configuration_survives_the_command_line():
+    config = {"maxnreg": None, "STAY": False, "METHOD": "chip", "num_warps": 8, "scale": 1e-06}
+    asked = parse_request(_words({f"config.{name}": value for name, value in config.items()}), ["operator"])
+    assert {name: value for name, (value,) in asked.config.items()} == config
 
 
 def test_an_option_of_a_backend_is_flipped_in_processes_of_its_own(tmp_path, capsys):

@@ -22,7 +22,7 @@ from tilebench_core.errors import ConfigError, NotTunable, RequestError
 from tilebench_core.figures.tuning import draw_tuning, tuning_curves
 from tilebench_core.kernel import Kernel
 from tilebench_core.precompile.jobs import Followers, Job, jobs_of, key_of, slices_of, worthwhile
-from tilebench_core.precompile.work import Search, compile_job
+from tilebench_core.precompile.work import ComingSearch, compile_job
 from tilebench_core.registry import installed
 from tilebench_core.timing import TimingSettings
 from tilebench_core.tracking.sync import _files
@@ -344,7 +344,7 @@ def test_only_the_winner_is_compiled_ahead_where_it_is_known(tmp_path, monkeypat
     source = SimpleNamespace(source_hash="abc", load=lambda: kernel)
     operator = SimpleNamespace(config=SimpleNamespace(raw={}, bytes=BYTES.bytes))
     config = RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared"))
-    search = Search(config, GPU, operator)
+    search = ComingSearch(config, GPU, operator)
     assert search.configurations(backend(), source, case, (X,)) == [SPACE[1], SPACE[0]]
     assert not search.seems_known(backend(), source, case)
     kept = replace(
@@ -401,7 +401,7 @@ def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):
     operator = installed().operators["softmax"]
     config = RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared"))
     module = installed().kernel(operator, "torch").module
-    search, case = Search(config, GPU, operator), operator.config.cases("fp16", "smoke")[0]
+    search, case = ComingSearch(config, GPU, operator), operator.config.cases("fp16", "smoke")[0]
     monkeypatch.setattr(search, "configurations", lambda *_: [{"BLOCK": n} for n in range(7)])
     done = [compile_job("torch", {}, module, "softmax", [case], search, "sm_90", (n, 3)) for n in range(3)]
     assert done == [(3, ()), (2, ()), (2, ())]

@@ -11,6 +11,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tilebench_core.analysis.results import load_results
 from tilebench_core.campaign import Campaign, find_campaign
 from tilebench_core.device import Device
@@ -232,6 +234,14 @@ def _profiles(
     return list(found)
 
 
+def _words(values: Mapping[str, Any]) -> list[str]:
+    """KEY=VALUE as `parse_request` reads it back: None is null, and a float has a point."""
+    shown = {
+        name: yaml.safe_dump([value], default_flow_style=True, width=1000).strip() for name, value in values.items()
+    }
+    return [f"{name}={text[1:-1]}" for name, text in shown.items()]
+
+
 def _inspection(record: Record, variant: Variant, defaults: Mapping[str, Any], arch: str) -> Mapping[str, Any] | None:
     """The code of a side, or None where it cannot be had: what was measured is kept without it.
 
@@ -242,9 +252,10 @@ def _inspection(record: Record, variant: Variant, defaults: Mapping[str, Any], a
     asked |= {f"case.{name}": value for name, value in record.params.items()}
     asked |= {f"config.{name}": value for name, value in variant.config.items()}
     asked |= {f"backends.{record.backend}.{name}": value for name, value in chosen.items()}
-    words = [f"{name}={value}" for name, value in asked.items()]
     done = subprocess.run(
-        [sys.executable, "-m", "tilebench_core.cli", "inspect", *words, "--json"], capture_output=True, text=True
+        [sys.executable, "-m", "tilebench_core.cli", "inspect", *_words(asked), "--json"],
+        capture_output=True,
+        text=True,
     )
     try:
         (inspection,) = json.loads(done.stdout)

@@ -67,9 +67,8 @@ def inspect_target(
             target=target, reason=f"no installed pack holds a kernel of {operator.name} for {target.backend}"
         )
     backend = plugin.value(plugin.value.Options(**{**plugin.value.inspection, **(options or {})}))
-    os.environ.update(
-        backend.environment(target_device(target.arch))
-    )  # read when the DSL is imported or compiles, below
+    # Read below, when the DSL is imported or compiles.
+    os.environ.update(backend.environment(target_device(target.arch)))
     found = Inspection(target=target, provider=str(sources[0].provider))
     try:
         kernel = sources[0].load()

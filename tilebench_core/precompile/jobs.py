@@ -14,6 +14,9 @@ from tilebench_core.tune.sharing import reach, searched
 __all__ = ["CaseKey", "Followers", "Job", "jobs_of", "key_of", "parts_of", "slices_of", "worthwhile"]
 
 
+_CASES_PER_JOB = 8
+
+
 class Job(NamedTuple):
     """Default configurations of `cases`, or for tuned trials the whole space of one case, which `waiting` needs as well."""
 
@@ -75,9 +78,6 @@ def parts_of(cases: Sequence[Case]) -> list[list[Case]]:
     ]
 
 
-_CASES_PER_JOB = 8
-
-
 CaseKey = tuple[str, str, str, int]
 
 
@@ -91,10 +91,11 @@ class Followers:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._leaders: list[tuple[set[CaseKey], Job]] = []
-        together: dict[tuple[str, str, str, int], list[Job]] = {}
+        together: dict[tuple[str, str, tuple[CaseKey, ...]], list[Job]] = {}
         for job in jobs:
-            if job.waiting:  # jobs of one kernel that share winners hold the same list
-                together.setdefault((job.backend, job.module, job.folder, id(job.waiting)), []).append(job)
+            if job.waiting:  # the same cases wait for all jobs of a kernel that share winners
+                waiting = tuple(key_of(job.folder, case) for case in job.waiting)
+                together.setdefault((job.backend, job.module, waiting), []).append(job)
         for group in together.values():
             leaders = {key_of(job.folder, case) for job in group for case in job.cases}
             first = group[0]

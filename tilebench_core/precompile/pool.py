@@ -15,7 +15,7 @@ from tilebench_core.config import RunConfig
 from tilebench_core.device import MULTIPROCESSORS, Device
 from tilebench_core.plan import CaseTask
 from tilebench_core.precompile.jobs import CaseKey, Followers, Job, jobs_of, key_of, parts_of, slices_of, worthwhile
-from tilebench_core.precompile.work import Compiled, Search, compile_job, loaded
+from tilebench_core.precompile.work import ComingSearch, Compiled, compile_job, loaded
 from tilebench_core.registry import installed
 
 __all__ = ["Precompiler"]
@@ -57,7 +57,7 @@ class Precompiler:
 
         def is_known(job: Job) -> bool:
             backend, kernel = loaded(job.backend, config.backends[job.backend] or {}, job.module, operators[job.folder])
-            return Search(config, device, operators[job.folder]).seems_known(backend, kernel, job.cases[0])
+            return ComingSearch(config, device, operators[job.folder]).seems_known(backend, kernel, job.cases[0])
 
         jobs = worthwhile(jobs_of(tasks, config.tune), is_known)
         self._followers = Followers(jobs)
@@ -84,9 +84,8 @@ class Precompiler:
             MULTIPROCESSORS: str(device.multiprocessors),
         }  # the processes cannot see it
         # Those that follow a search have a few processes of their own, or they would queue behind all that are searched.
-        followers = max(1, workers // 4) if any(job.waiting for job in jobs) else 0
-        for count in (workers, followers)[: 1 + bool(followers)]:
-            self._pools.append(ProcessPoolExecutor(count, context, _quiet, (str(log), known)))
+        counts = [workers, max(1, workers // 4)] if any(job.waiting for job in jobs) else [workers]
+        self._pools = [ProcessPoolExecutor(count, context, _quiet, (str(log), known)) for count in counts]
         # Most cases of a kernel share their code. So every kernel's samples are compiled before anybody's rest: what is
         # left is then found in the compilers' caches, where side by side it would be compiled several times.
         submitted = sorted(
@@ -99,7 +98,7 @@ class Precompiler:
     def _submit(self, pool: ProcessPoolExecutor, job: Job, cases: list[Case], parts: int) -> None:
         """Compile what `job` needs for `cases`, in so many parts side by side."""
         options = dict(self._config.backends[job.backend] or {})
-        search = Search(self._config, self._device, self._operators[job.folder]) if job.tuned else None
+        search = ComingSearch(self._config, self._device, self._operators[job.folder]) if job.tuned else None
         for number in range(parts):
             future = pool.submit(
                 compile_job,

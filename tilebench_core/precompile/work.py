@@ -17,7 +17,7 @@ from tilebench_core.tune.choose import code_of
 from tilebench_core.tune.store import WinnerStore, candidates_of, known_winner, winner_key
 from tilebench_core.worker.timed import with_wishes
 
-__all__ = ["Compiled", "Search", "compile_job", "loaded"]
+__all__ = ["ComingSearch", "Compiled", "compile_job", "loaded"]
 
 
 class Compiled(NamedTuple):
@@ -27,7 +27,7 @@ class Compiled(NamedTuple):
     failures: tuple[str, ...]
 
 
-class Search:
+class ComingSearch:
     """What a process must know of the coming searches of an operator to tell whether their winners are known."""
 
     def __init__(self, config: RunConfig, device: Device, operator: Operator) -> None:
@@ -70,7 +70,7 @@ def compile_job(
     module: str,
     folder: str,
     cases: Sequence[Case],
-    search: Search | None,
+    search: ComingSearch | None,
     arch: str,
     slice_of: tuple[int, int] = (0, 1),
 ) -> Compiled:

@@ -98,8 +98,7 @@ def _shared(work: Search, default: Config, known: Winner, about: Mapping[str, An
     contest = replace(work, key=winner_key(work.key, (), pair), candidates=pair)
     kept = WinnerStore().get(contest.key)
     if kept is None:
-        kept = _searched(contest, default, {**about, "kind": "shared"}, code="")
-        _keep(contest, kept, about)
+        kept = _chosen(contest, default, {**about, "kind": "shared"}, code="")
     won = candidate_key(kept.config) == candidate_key(known.config)
     source = f"tuned: winner of {where}, faster than the default here {asked}"
     if not won:
@@ -108,11 +107,19 @@ def _shared(work: Search, default: Config, known: Winner, about: Mapping[str, An
     return kept.config, source
 
 
-def _keep(work: Search, winner: Winner, about: Mapping[str, Any]) -> None:
-    """Keep what was chosen, in the store and in the log."""
+def _chosen(work: Search, default: Config, about: Mapping[str, Any], code: str) -> Winner:
+    """Search, and keep the winner in the store and in the log, which also learns of a search that gave up."""
+    try:
+        winner = _searched(work, default, about, code)
+    except NotTunable:
+        raise
+    except BackendError as error:
+        work.journal.write("failed", work.key, **about, reason=str(error))
+        raise
     WinnerStore().put(winner)
     told = {name: value for name, value in asdict(winner).items() if name != "key"}
     work.journal.write("winner", work.key, trial=about["trial"], **told)
+    return winner
 
 
 def _replayed(session: Session, task: TaskMessage, run: Run, about: Mapping[str, Any]) -> tuple[Config, str] | None:
@@ -138,15 +145,11 @@ def _found(work: Search, default: Config, about: Mapping[str, Any], code: str) -
     space = [dict(config) for config in work.candidates]
     work.journal.write("search", work.key, **about, default=dict(default), space=space)
     try:
-        kept = _searched(work, default, about, code)
+        kept = _chosen(work, default, about, code)
     except NotTunable as error:
         work.journal.write("refused", work.key, **about, reason=str(error))
         _end(work.run, Outcome.UNSUPPORTED, f"tune={about['kind']}: {error}")
         return None
-    except BackendError as error:
-        work.journal.write("failed", work.key, **about, reason=str(error))
-        raise
-    _keep(work, kept, about)
     return kept.config, f"tuned: {about['kind']} search over {len(work.candidates)} configurations"
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -87,6 +88,41 @@ def test_a_kernel_compiles_for_a_gpu_that_is_not_there(arch):
     (launch,) = compilation.launches
     assert (launch.name, launch.resources.threads) == ("add_kernel", 128)
     assert "*(uint4*)(x" in launch.stages["cuda"]  # whole blocks load 16 bytes at a time
+
+
+def test_what_was_built_for_one_target_is_not_taken_for_another():
+    pytest.importorskip("tilelang")
+    import torch
+    from tilebench_operators.flash_attention.impl_tilelang import KERNEL
+
+    q = torch.zeros(1, 2, 160, 128, dtype=torch.float16)
+    sources = [
+        TilelangBackend().compile_for(KERNEL, [q, q, q], {"BM": 128, "stages": 2}, arch).launches[0].stages["cuda"]
+        for arch in ("sm_90", "sm_100", "sm_90")
+    ]
+    assert ["wgmma" in source for source in sources] == [True, False, True]
+
+
+def test_compiling_ahead_tells_kernels_the_target(tmp_path):
+    """In a process of its own: TileLang reads its environment once. No GPU is seen, as in the processes that compile ahead."""
+    pytest.importorskip("tilelang")
+    program = """
+import torch
+from tilebench_tilelang.backend import TilelangBackend
+from tilebench_core import Kernel
+asked = []
+def run(x):
+    from tilebench_operators._tilelang_dependent import dependent_launches
+    asked.append(dependent_launches())
+for arch in ("sm_80", "sm_90"):
+    TilelangBackend().warm_cache(Kernel(run=run), [torch.zeros(8)], {}, arch)
+print(asked)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TILELANG_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout == "[False, True]\n", done.stderr
 
 
 def test_failures_of_the_compiler_and_of_run_are_told_apart():

@@ -122,7 +122,7 @@ class TilelangBackend(Backend):
         quiet()
         # TileLang looks at shapes and dtypes only; without storage nothing is allocated for the largest cases.
         shapes = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
-        with compiled_only():
+        with compiled_only(arch):
             kernel.run(*shapes, **config)
 
     def compile_many(

@@ -60,11 +60,16 @@ def captured_launches() -> Iterator[list[LaunchCode]]:
 
 
 @contextlib.contextmanager
-def compiled_only() -> Iterator[None]:
-    """Let factories compile, into TileLang's disk cache too, and launches do nothing."""
-    from tilelang.jit import JITKernel
+def compiled_only(arch: str | None = None) -> Iterator[None]:
+    """Let factories compile, into TileLang's disk cache too, and launches do nothing.
 
-    with captured_launches(), _replaced(JITKernel, "__call__", lambda self, *args, **kwargs: None):
+    Kernels that ask for the target are told `arch`; without it they ask the GPU, which a process that compiles ahead cannot see.
+    """
+    from tilelang.jit import JITKernel
+    from tvm.target import Target
+
+    target = Target({"kind": "cuda", "arch": exact_arch(arch)}) if arch else contextlib.nullcontext()
+    with target, captured_launches(), _replaced(JITKernel, "__call__", lambda self, *args, **kwargs: None):
         yield
 
 
@@ -92,7 +97,7 @@ def absent_gpu(arch: str, assemble: bool) -> Iterator[list[LaunchCode]]:
                 raise CompileError(one_line(error)) from error
         return lambda *tensors: launches.extend(lowered[key])
 
-    with _replaced(JITImpl, "__call__", build):
+    with target, _replaced(JITImpl, "__call__", build):  # kernels may choose by the target which of theirs they launch
         yield launches
 
 
@@ -100,6 +105,8 @@ def _lower(factory: Any, args: Any, kwargs: Any, target: Any, assemble: bool) ->
     import tilelang
     from tilelang.transform.pass_config import normalize_pass_configs
 
+    # TileLang keeps what a factory has built whatever the target was, and a kernel may have been written for each.
+    factory.func.p1_cache.clear()
     with target:
         function = factory.get_tir(*args, **kwargs)
     if not factory.is_lazy_mode():

@@ -17,7 +17,7 @@ LOG2_E = 1.4426950408889634
 
 @triton.jit
 def attention_kernel(
-    q_ptr, k_desc, v_desc, o_desc, crow_ptr, col_ptr, crow_stride, col_stride, M, num_layout, heads, group, scale,
+    q_ptr, k_desc, v_desc, o_ptr, crow_ptr, col_ptr, crow_stride, col_stride, M, num_layout, heads, group, scale,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PACK: tl.constexpr,
 ):  # fmt: skip
     """q, o [B·H, M, D], k, v [B·H_kv, M, D]; crow [num_layout, rows + 1], col [num_layout, rows·cols].
@@ -46,17 +46,22 @@ def attention_kernel(
         # A step early, so that the loads of the next block need not wait for its number.
         column = tl.load(col_ptr + entry + 1, mask=entry + 1 < last, other=0)
         scores = tl.dot(q, k_desc.load([kv_head, n, 0]).reshape(BLOCK_N, D).T)
-        if n == row * BLOCK_M:  # the diagonal block
-            scores = tl.where(index % BLOCK_M >= tl.arange(0, BLOCK_N)[None, :], scores, float("-inf"))
+        # Left of the diagonal the mask hides nothing; a branch would cost more than it does.
+        scores = tl.where(rows >= n + tl.arange(0, BLOCK_N)[None, :], scores, float("-inf"))
         larger = tl.maximum(maximum, tl.max(scores, axis=1) * scale)
         p = tl.exp2(scores * scale - larger[:, None])  # `scale` holds log2 e
         shrink = tl.exp2(maximum - larger)
         total = total * shrink + tl.sum(p, axis=1)
         v = v_desc.load([kv_head, n, 0]).reshape(BLOCK_N, D)
         accumulator = tl.dot(p.to(v.dtype), v, accumulator * shrink[:, None])
+        # It changes nothing, but uses the product. Otherwise it would be in flight when the next step shrinks the accumulator,
+        # and the assembler would have every instruction of both products wait for the one before.
+        accumulator = tl.where(total[:, None] < 0, 0.0, accumulator)
         maximum = larger
     o = accumulator * (1.0 / tl.where(total > 0, total, 1.0))[:, None]
-    o_desc.store([head, row * BLOCK_M, 0], o.to(o_desc.dtype).reshape(PACK, BLOCK_M, D))
+    # Pointers, because a program would wait until a descriptor's store has read the tile, before it leaves to the next.
+    o_ptr += (head.to(tl.int64) * M + row * BLOCK_M) * D
+    tl.store(o_ptr + offsets, o.to(o_ptr.dtype.element_ty), mask=rows < M)
 
 
 def run(
@@ -70,13 +75,10 @@ def run(
         raise ValueError(f"{PACK} heads do not share their keys and lists")
     o = torch.empty_like(q)
     B, D = q.shape[0], BLOCK_D * NUM_D_BLOCKS
-    k_desc, v_desc, o_desc = (
-        TensorDescriptor.from_tensor(tensor.view(-1, M, D), [heads, rows, D])
-        for tensor, heads, rows in ((k, 1, BLOCK_N), (v, 1, BLOCK_N), (o, PACK, BLOCK_M))
-    )
+    k_desc, v_desc = (TensorDescriptor.from_tensor(tensor.view(-1, M, D), [1, BLOCK_N, D]) for tensor in (k, v))
     group = num_heads // num_kv_heads
     attention_kernel[(triton.cdiv(M, BLOCK_M), group // PACK, B * num_kv_heads)](
-        q, k_desc, v_desc, o_desc, layout_crow, layout_col, layout_crow_stride, layout_col_stride,
+        q, k_desc, v_desc, o, layout_crow, layout_col, layout_crow_stride, layout_col_stride,
         M, num_layout, num_heads, group, softmax_scale * LOG2_E, D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
         PACK=PACK, num_warps=num_warps, num_stages=num_stages, maxnreg=maxnreg,
     )  # fmt: skip

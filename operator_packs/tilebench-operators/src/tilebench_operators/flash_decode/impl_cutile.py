@@ -126,19 +126,19 @@ def run(
 def _tile(case: Case) -> int:
     """Splits per tile: a power of two of at least 16 that the case has, or, where those are too many, one for few rounds."""
     splits = -(-case["seq_len"] // case["block_seq"])
-    return 512 if splits > 1024 else max(16, min(64, 1 << (splits.bit_length() - 1)))
+    return 512 if splits > 768 else max(16, min(32, 1 << (splits.bit_length() - 1)))
 
 
 def default(case: Case) -> Config:
     # 16 columns are 64 bytes of every split's row, two sectors: 128 blocks in the benchmark's grid. A thread has a vector of
     # 16 bytes of every tile.
-    return {"SPLITS": _tile(case), "CHUNK": 16, "WARPS": 8 if _tile(case) >= 64 else 4}
+    return {"SPLITS": _tile(case), "CHUNK": 16, "WARPS": 8 if _tile(case) > 32 else 4}
 
 
 def space(case: Case) -> list[Config]:
     return [
         {"SPLITS": splits, "CHUNK": chunk, "WARPS": warps}
-        for splits in sorted({_tile(case), max(16, _tile(case) // 2)})
+        for splits in sorted({max(16, _tile(case) // 2), _tile(case), 2 * _tile(case)})
         for chunk in (8, 16, 32)
         for warps in (4, 8)
         if splits * chunk >= 64 * warps  # with less for a thread, the compiler gives every thread the whole tile

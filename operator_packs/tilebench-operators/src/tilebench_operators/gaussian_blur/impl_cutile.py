@@ -139,20 +139,23 @@ def matrix_kernel(x, weight, out, rows, width, ROWS, BLOCKS: ct.Constant[int]):
     column = ct.arange(4, dtype=ct.int32).reshape((1, 1, 4))
     first = ct.bid(1) * ROWS
     sums = ct.zeros((BLOCKS, 64), ct.float32)
+    coming = (  # four rows are always on their way
+        load_windows(source, first - 3, rows, width, quad, held, BLOCKS),
+        load_windows(source, first - 2, rows, width, quad, held, BLOCKS),
+        load_windows(source, first - 1, rows, width, quad, held, BLOCKS),
+        load_windows(source, first, rows, width, quad, held, BLOCKS),
+    )
     for top in range(first - 3, first + ROWS + 3, 4):
-        windows = (  # four rows are on their way together
-            load_windows(source, top, rows, width, quad, held, BLOCKS),
-            load_windows(source, top + 1, rows, width, quad, held, BLOCKS),
-            load_windows(source, top + 2, rows, width, quad, held, BLOCKS),
-            load_windows(source, top + 3, rows, width, quad, held, BLOCKS),
-        )
+        later = ()
         for i in ct.static_iter(range(4)):
-            sums = ct.mma(windows[i], bands, sums)
+            sums = ct.mma(coming[i], bands, sums)
+            later += (load_windows(source, top + 4 + i, rows, width, quad, held, BLOCKS),)
             done = top + i - 3
             kept = (result_quad < width) & (done >= first) & (done < rows)
             results = opened(sums, 0, BLOCKS).astype(out.dtype).reshape((BLOCKS, 2, 4))
             target.store_offset((done * width + result_quad) * 4 + column, results, mask=kept)
             sums = moved_up(sums, BLOCKS)
+        coming = later
 
 
 @ct.kernel

@@ -5,7 +5,8 @@
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
 
 All three are a few microseconds long and mostly latency, so each starts while the one before it still runs
-(programmatic dependent launch), and waits where it needs its results: the third loads q before.
+(programmatic dependent launch), and waits where it needs its results: the third loads q before. Only where a wide head has
+more blocks in the third than multiprocessors does it follow the second, and loads q piece by piece while it multiplies.
 
 Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. So s is stored transposed,
 as the third launch wants it. In the first launch that axis is outermost in both operands, which 16-bit types may have:
@@ -22,6 +23,7 @@ from tilelang.layout import make_swizzled_layout
 from tilebench_operators._tilelang_matmul import LOADER_REGISTERS, worker_registers
 
 LOG2_E = 1.4426950408889634
+MULTIPROCESSORS = 132  # of the H200
 PER_SM = 2  # blocks on a multiprocessor, so that one computes while another waits
 LANES = 32  # columns of the parts that a block of sum_kernel adds up
 GROUPS = 8  # that share the splits
@@ -133,8 +135,11 @@ def sum_kernel(MOST: int):
 
 
 @tilelang.jit
-def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
-    """o [M, D]; q [M, D], state [D + 1, D] is sᵀ, and z [D] in the last row. One BM × BN tile of o per block."""
+def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int, early: bool):
+    """o [M, D]; q [M, D], state [D + 1, D] is sᵀ, and z [D] in the last row. One BM × BN tile of o per block.
+
+    Early blocks start, and load all of their rows of q, while s is still computed.
+    """
     M = T.dynamic("M")
     aligned = D % 4 == 0
     DEPTH = T.ceildiv(D, BK) * BK
@@ -152,7 +157,7 @@ def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
             T.annotate_min_blocks_per_sm(PER_SM)
             T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
             T.annotate_consumer_reg_alloc(worker_registers(threads, PER_SM))
-            q_tile = T.alloc_shared((BM, DEPTH), T.float32)
+            q_tile = T.alloc_shared((BM, DEPTH if early else BK), T.float32)
             T.annotate_layout({q_tile: make_swizzled_layout(q_tile)})
             state_tile = T.alloc_shared((BN, BK), T.tfloat32)
             weights = T.alloc_shared((DEPTH,), T.float32)
@@ -161,16 +166,19 @@ def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
             numerator = T.alloc_fragment((BM, BN), T.float32)
             denominator = T.alloc_fragment((BM,), T.float32)
             part = T.alloc_fragment((BM,), T.float32)
-            T.copy(q[bm * BM, 0], q_tile, disable_tma=not aligned)
-            T.pdl_sync()
+            if early:
+                T.copy(q[bm * BM, 0], q_tile, disable_tma=not aligned)
+                T.pdl_sync()
             for d in T.Parallel(DEPTH):
                 weights[d] = T.if_then_else(d < D, z[d], 0)
             T.clear(numerator)
             T.fill(denominator, eps)
             for step in T.Pipelined(T.ceildiv(D, BK), num_stages=stages if aligned else 0):
+                if not early:
+                    T.copy(q[bm * BM, step * BK], q_tile, disable_tma=not aligned)
                 T.copy(state[bn * BN, step * BK], state_tile, disable_tma=not aligned)
                 for i, d in T.Parallel(BM, BK):  # padding needs no care: s and z load as zeros beyond D
-                    features[i, d] = phi(q_tile[i, step * BK + d])
+                    features[i, d] = phi(q_tile[i, step * BK + d if early else d])
                 T.copy(features, operand)
                 T.gemm(operand, state_tile, numerator, transpose_B=True)
                 for i, d in T.Parallel(BM, BK):
@@ -200,7 +208,11 @@ def run(
     o = torch.empty_like(q)
     parts_kernel(D, TI, TJ, ROWS, stages, threads)(k, v, parts, chunks)
     sum_kernel(_power(splits))(parts.view(splits, -1), state.view(-1))
-    output_kernel(D, BM, BN, 32, stages, threads)(q, state, state[D], o, eps)
+    alone = 128 < D <= 512 and -(-D // BN) * -(-M // BM) <= MULTIPROCESSORS
+    # Early blocks take the first place that becomes free. If they shall have a multiprocessor each, they must be so large
+    # that no two fit on the one that finishes first.
+    output_stages = 4 if alone else stages
+    output_kernel(D, BM, BN, 32, output_stages, threads, D <= 128 or alone)(q, state, state[D], o, eps)
     return o
 
 

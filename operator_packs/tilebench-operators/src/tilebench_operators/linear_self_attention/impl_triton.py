@@ -5,7 +5,9 @@
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
 
 All three are a few microseconds long and mostly latency, so each starts while the one before it still runs: the third has
-q in its registers or in the L2 cache when s is ready.
+q in its registers or in the L2 cache when s is ready. Programs that start so take the first place that becomes free, and
+would crowd on the multiprocessors that finish first. So those of wide heads, which have much to do, are made too large for
+more than their share to fit on one: by warps in the second launch, by stages in shared memory in the third.
 
 Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. So s is stored transposed,
 as the third launch wants it. In the first launch that axis is outermost in both operands, which 16-bit types may have:
@@ -21,6 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilebench_operators._triton_dependent import dependent, prefetch, start_next, wait_for_previous
 
+MULTIPROCESSORS, SHARED_BYTES = 132, 225_000  # of the H200, and of each of them
 LOG2_E = tl.constexpr(1.4426950408889634)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
@@ -127,7 +130,7 @@ def output_kernel(
 
 def run(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, TI: int, TJ: int, ROWS: int, SPLITS: int,
-    BM: int, BN: int, num_warps: int, num_stages: int,
+    BM: int, BN: int, OUT_STAGES: int, num_warps: int, num_stages: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return o [M, D] of q, k, v [M, D]. At most SPLITS programs share the rows of one tile of s."""
     M, D = q.shape
@@ -144,19 +147,26 @@ def run(
     def source(matrix: torch.Tensor, height: int, width: int) -> TensorDescriptor | torch.Tensor:
         return TensorDescriptor.from_tensor(matrix, [height, width]) if tma else matrix
 
-    options = {"TMA": tma, "num_warps": num_warps, "num_stages": num_stages}
+    options = {"TMA": tma, "num_warps": num_warps}
     grid = (triton.cdiv(D, TJ), triton.cdiv(D, TI), splits)
     parts_kernel[grid](
-        source(k, ROWS, TI), source(v, ROWS, TJ), parts, M, D, rows_per_part, TI=TI, TJ=TJ, ROWS=ROWS, **options
-    )
+        source(k, ROWS, TI), source(v, ROWS, TJ), parts, M, D, rows_per_part,
+        TI=TI, TJ=TJ, ROWS=ROWS, num_stages=num_stages, **options,
+    )  # fmt: skip
     most = triton.next_power_of_2(splits)
-    BLOCK = 4096 // most  # 32 numbers per thread
-    sum_kernel[(triton.cdiv(n, BLOCK),)](parts, total, splits, n, MOST=most, BLOCK=BLOCK, num_warps=4, **dependent())
-    whole = D <= 64  # a tile of q that 128 threads keep in registers
+    wide = D > 64
+    if wide:  # one program for each multiprocessor
+        BLOCK, sum_warps = triton.next_power_of_2(triton.cdiv(n, MULTIPROCESSORS)), 32
+    else:  # 32 numbers per thread
+        BLOCK, sum_warps = 4096 // most, 4
+    sum_kernel[(triton.cdiv(n, BLOCK),)](
+        parts, total, splits, n, MOST=most, BLOCK=BLOCK, num_warps=sum_warps, **dependent()
+    )
+    whole = not wide  # a tile of q that 128 threads keep in registers
     BK = max(32, triton.next_power_of_2(D)) if whole else 32  # 128 bytes, the width of TMA's swizzle
     output_kernel[(triton.cdiv(D, BN), triton.cdiv(M, BM))](
         source(q, BM, BK), q, source(state, BN, BK), z, o, M, D, eps,
-        BM=BM, BN=BN, BK=BK, WHOLE=whole, **options, **dependent(),
+        BM=BM, BN=BN, BK=BK, WHOLE=whole, num_stages=OUT_STAGES, **options, **dependent(),
     )  # fmt: skip
     return o
 
@@ -167,8 +177,11 @@ def _config(
     """SPLITS gives about `programs` programs in the first launch, each with at least two chunks of ROWS rows."""
     tiles = triton.cdiv(case["D"], TI) * triton.cdiv(case["D"], TJ)
     splits = max(1, min(128, programs // tiles, triton.cdiv(case["M"], 2 * ROWS)))
+    # As many stages as leave room for each multiprocessor's share of programs, and hardly for more.
+    share = triton.cdiv(triton.cdiv(case["D"], BN) * triton.cdiv(case["M"], BM), MULTIPROCESSORS)
+    out_stages = max(2, min(8, SHARED_BYTES // share // ((BM + BN) * 128)))
     return {
-        "TI": TI, "TJ": TJ, "ROWS": ROWS, "SPLITS": splits, "BM": BM, "BN": BN,
+        "TI": TI, "TJ": TJ, "ROWS": ROWS, "SPLITS": splits, "BM": BM, "BN": BN, "OUT_STAGES": out_stages,
         "num_warps": warps, "num_stages": stages,
     }  # fmt: skip
 

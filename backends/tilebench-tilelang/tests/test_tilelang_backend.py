@@ -89,6 +89,19 @@ def test_a_kernel_compiles_for_a_gpu_that_is_not_there(arch):
     assert "*(uint4*)(x" in launch.stages["cuda"]  # whole blocks load 16 bytes at a time
 
 
+def test_what_was_built_for_one_target_is_not_taken_for_another():
+    pytest.importorskip("tilelang")
+    import torch
+    from tilebench_operators.flash_attention.impl_tilelang import KERNEL
+
+    q = torch.zeros(1, 2, 160, 128, dtype=torch.float16)
+    sources = [
+        TilelangBackend().compile_for(KERNEL, [q, q, q], {"BM": 128, "stages": 2}, arch).launches[0].stages["cuda"]
+        for arch in ("sm_90", "sm_100", "sm_90")
+    ]
+    assert ["wgmma" in source for source in sources] == [True, False, True]
+
+
 def test_failures_of_the_compiler_and_of_run_are_told_apart():
     pytest.importorskip("tilelang")
     import torch

@@ -92,7 +92,7 @@ def absent_gpu(arch: str, assemble: bool) -> Iterator[list[LaunchCode]]:
                 raise CompileError(one_line(error)) from error
         return lambda *tensors: launches.extend(lowered[key])
 
-    with _replaced(JITImpl, "__call__", build):
+    with target, _replaced(JITImpl, "__call__", build):  # kernels may choose by the target which of theirs they launch
         yield launches
 
 
@@ -100,6 +100,8 @@ def _lower(factory: Any, args: Any, kwargs: Any, target: Any, assemble: bool) ->
     import tilelang
     from tilelang.transform.pass_config import normalize_pass_configs
 
+    # TileLang keeps what a factory has built whatever the target was, and a kernel may have been written for each.
+    factory.func.p1_cache.clear()
     with target:
         function = factory.get_tir(*args, **kwargs)
     if not factory.is_lazy_mode():

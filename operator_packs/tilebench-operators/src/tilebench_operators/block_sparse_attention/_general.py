@@ -15,7 +15,7 @@ def attention_function(dtype: torch.dtype, D: int, BLOCK_M: int, BLOCK_N: int) -
     """q, o [B·H, M, D], k, v [B·H_kv, M, D]; crow [num_layout·(rows + 1)], col [num_layout·rows·cols].
 
     Rows beyond M load as zeros and are not stored; keys beyond M are right of the diagonal of every stored row.
-    `programs` is what the kernel for WGMMA needs.
+    `programs`, `share` and `rest` are what the kernel for WGMMA needs.
     """
     heads_q, heads_kv, M = T.dynamic("heads_q"), T.dynamic("heads_kv"), T.dynamic("M")
     crow_size, col_size = T.dynamic("crow_size"), T.dynamic("col_size")
@@ -35,6 +35,8 @@ def attention_function(dtype: torch.dtype, D: int, BLOCK_M: int, BLOCK_N: int) -
         group: T.int32,
         scale: T.float32,
         programs: T.int32,
+        share: T.int32,
+        rest: T.int32,
     ):
         with T.Kernel(T.ceildiv(M, BLOCK_M), heads_q, threads=THREADS) as (row, head):
             T.assume(num_layout > 0)

@@ -2,6 +2,9 @@
 
 Most of the traffic between the L2 cache and the multiprocessors is keys and values: each block of them is wanted by
 three row blocks of every head. Heads that share keys, values and lists are stacked to one tile of PACK·BLOCK_M rows.
+
+With up to two heads, a step multiplies q by the next keys first and the *previous* weights by their values next, so that
+the tensor cores work on the second product while the softmax of the new scores runs.
 """
 
 import functools
@@ -13,6 +16,32 @@ from tilebench_core import Case, Config, Kernel
 
 LOG2_E = math.log2(math.e)
 ZERO = ct.PaddingMode.ZERO
+
+
+def multiply(query, k, kv_head, n, D, BLOCK_N):
+    """Return the scores of query [rows, D] with key block n, before scaling."""
+    # In the order (0, 2, 1) the tile of k is transposed on the way.
+    key = ct.load(k, (kv_head, 0, n), (1, D, BLOCK_N), order=(0, 2, 1), padding_mode=ZERO).reshape((D, BLOCK_N))
+    return ct.mma(query, key, ct.zeros((query.shape[0], BLOCK_N), ct.float32))
+
+
+def accumulate(weights, v, kv_head, n, accumulator, D, BLOCK_N):
+    """Return accumulator [rows, D] + weights [rows, BLOCK_N] · value block n."""
+    value = ct.load(v, (kv_head, n, 0), (1, BLOCK_N, D), padding_mode=ZERO).reshape((BLOCK_N, D))
+    return ct.mma(weights, value, accumulator)
+
+
+def softmax(scores, rows, n, scale, maximum, total, dtype):
+    """One step of the online softmax: return weights, the factor of what was summed before, and the new maximum and total.
+
+    Left of the diagonal the mask hides nothing; a branch would cost more than it does. `scale` holds log2 e.
+    """
+    BLOCK_N = scores.shape[1]
+    scores = ct.where(rows >= n * BLOCK_N + ct.arange(BLOCK_N, dtype=ct.int32)[None, :], scores, -math.inf)
+    larger = ct.maximum(maximum, ct.max(scores, 1, keepdims=True) * scale)
+    p = ct.exp2(scores * scale - larger, flush_to_zero=True)
+    shrink = ct.exp2(maximum - larger, flush_to_zero=True)
+    return p.astype(dtype), shrink, larger, total * shrink + ct.sum(p, 1, keepdims=True)
 
 
 @ct.kernel
@@ -37,21 +66,26 @@ def attention_kernel(
     maximum = ct.full((PACK * BLOCK_M, 1), -1.0e30, ct.float32)
     total = ct.zeros((PACK * BLOCK_M, 1), ct.float32)
     rows = row * BLOCK_M + ct.arange(PACK * BLOCK_M, dtype=ct.int32)[:, None] % BLOCK_M
-    for entry in range(first, last):
-        n = ct.load(col, (layout * col_stride + entry,), ())
-        # In the order (0, 2, 1) the tile of k is transposed on the way.
-        key = ct.load(k, (kv_head, 0, n), (1, D, BLOCK_N), order=(0, 2, 1), padding_mode=ZERO).reshape((D, BLOCK_N))
-        value = ct.load(v, (kv_head, n, 0), (1, BLOCK_N, D), padding_mode=ZERO).reshape((BLOCK_N, D))
-        scores = ct.mma(query, key, ct.zeros((PACK * BLOCK_M, BLOCK_N), ct.float32))
-        # Left of the diagonal the mask hides nothing; a branch would cost more than it does.
-        visible = rows >= n * BLOCK_N + ct.arange(BLOCK_N, dtype=ct.int32)[None, :]
-        scores = ct.where(visible, scores, -math.inf)
-        larger = ct.maximum(maximum, ct.max(scores, 1, keepdims=True) * scale)
-        p = ct.exp2(scores * scale - larger, flush_to_zero=True)  # `scale` holds log2 e
-        shrink = ct.exp2(maximum - larger, flush_to_zero=True)
-        total = total * shrink + ct.sum(p, 1, keepdims=True)
-        accumulator = ct.mma(p.astype(v.dtype), value, accumulator * shrink)
-        maximum = larger
+    if PACK <= 2:
+        # An empty list is walked as its diagonal block, of which the mask hides everything.
+        n = ct.where(first < last, ct.load(col, (layout * col_stride + first,), ()), row)
+        rows = ct.where(first < last, rows, -1)
+        scores = multiply(query, k, kv_head, n, D, BLOCK_N)
+        weights, shrink, maximum, total = softmax(scores, rows, n, scale, maximum, total, v.dtype)
+        previous = n
+        for entry in range(first + 1, last):
+            n = ct.load(col, (layout * col_stride + entry,), ())
+            scores = multiply(query, k, kv_head, n, D, BLOCK_N)
+            accumulator = accumulate(weights, v, kv_head, previous, accumulator * shrink, D, BLOCK_N)
+            weights, shrink, maximum, total = softmax(scores, rows, n, scale, maximum, total, v.dtype)
+            previous = n
+        accumulator = accumulate(weights, v, kv_head, previous, accumulator * shrink, D, BLOCK_N)
+    else:  # no registers are left for the weights beside the next scores
+        for entry in range(first, last):
+            n = ct.load(col, (layout * col_stride + entry,), ())
+            scores = multiply(query, k, kv_head, n, D, BLOCK_N)
+            weights, shrink, maximum, total = softmax(scores, rows, n, scale, maximum, total, v.dtype)
+            accumulator = accumulate(weights, v, kv_head, n, accumulator * shrink, D, BLOCK_N)
     result = accumulator * (1.0 / ct.where(total > 0.0, total, 1.0))
     ct.store(o, (pack, row, 0), result.astype(o.dtype).reshape((PACK, BLOCK_M, D)))
 
@@ -96,7 +130,11 @@ def _packs(case: Case) -> list[int]:
 def default(case: Case) -> Config:
     blocks = -(-case["M"] // case["block"]) * case["B"] * case["H"]
     # As long as two blocks to each of 132 multiprocessors cover all, more of them are faster than larger ones.
-    return _config(4, 8, 1) if blocks > 264 and 4 in _packs(case) else _config(1, 4, 2)
+    if blocks <= 264 or _packs(case) == [1]:
+        return _config(1, 4, 2)
+    # Four heads to a block save most loads, but only as long as there is one such block to a multiprocessor: it then
+    # has nothing to do while it loads.
+    return _config(4, 8, 1) if blocks <= 528 and 4 in _packs(case) else _config(2, 8, 1)
 
 
 def space(case: Case) -> list[Config]:

@@ -22,6 +22,14 @@ APPROX = ct.RoundingMode.APPROX  # a division of two instructions
 MOST_VALUES = 96  # of mid that a thread of `exact_kernel` keeps in registers
 
 
+def merge(maximum, value, total, other_maximum, other_value, other_total):
+    """Combine two maxima with the sums relative to them: one reduction instead of two, of which the second would wait."""
+    larger = ct.maximum(maximum, other_maximum)
+    shrink = ct.exp2(maximum - larger, flush_to_zero=True)
+    other_shrink = ct.exp2(other_maximum - larger, flush_to_zero=True)
+    return larger, value * shrink + other_value * other_shrink, total * shrink + other_total * other_shrink
+
+
 @ct.kernel
 def exact_kernel(
     mid, lse, mid_tail, lse_tail, seqlen, o, block_seq,
@@ -64,11 +72,7 @@ def exact_kernel(
         # unused splits may hold anything, NaN too
         accumulator = accumulator + ct.where(weight > 0.0, weight * tiles[part], 0.0)
 
-    # Both branches are equal, but the compiler does not know. By itself it would find the block's maximum, which depends on
-    # the weights alone, before it loads the tiles: they would come a whole latency later.
-    maximum = ct.where(accumulator == 0.0, maximum + 0.0, maximum)
-    scale = ct.exp2(maximum - ct.max(maximum, 0, keepdims=True), flush_to_zero=True)
-    value, divisor = ct.sum(accumulator * scale, 0), ct.sum(total * scale, 0)
+    _, value, divisor = ct.reduce((maximum, accumulator, total), 0, merge, (LEAST, 0.0, 0.0))
     result = ct.truediv(value, divisor, rounding_mode=APPROX, flush_to_zero=True)
     ct.store(o, (batch, head, chunk), result.reshape((1, 1, CHUNK)), check_bounds=False, allow_tma=False)
 

@@ -7,6 +7,10 @@ x [N, C] is passed as [steps, ROWS, C], and the rows of a step are tiles of thei
 sums need no exchange, and all loads of a step are under way before the first is used. Where tiles fit into C they have
 no bounds check; a checked load of 16-bit elements is a branch, and every load waits for the one before it. No load uses
 TMA: its blocks would take all registers of an SM.
+
+A launch may start while the one before it still runs (programmatic dependent launch). Blocks of the last have loaded their
+rows of x when the statistics are ready. The second starts early only where the first leaves it room: otherwise its blocks
+would crowd on the multiprocessors that finish first.
 """
 
 import math
@@ -15,6 +19,7 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel, multiprocessors
 
+from tilebench_operators._cutile_dependent import launch_dependent
 from tilebench_operators._cutile_rows import load, store
 from tilebench_operators._tile_rows import hinted
 
@@ -31,6 +36,7 @@ def partial_kernel(x, partials, ROWS: ct.Constant[int], TILE: ct.Constant[int], 
 
     The group is every parts-th step, so that all blocks together walk down x side by side. INSIDE: TILE divides C.
     """
+    ct.grid_dependency_control_launch_dependents()
     j, part, parts = ct.bid(0), ct.bid(1), ct.num_blocks(1)
     shape = (1, 1, TILE)
     pivot = load(x, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
@@ -57,8 +63,10 @@ def statistics_kernel(
 
     The partials are read in CHUNKS chunks of PARTS parts, FULL of which lie inside.
     """
+    ct.grid_dependency_control_launch_dependents()
     j = ct.bid(0)
     pivot = load(x, (0, 0, j), (1, 1, TILE), FULL > 0, ZERO)
+    ct.grid_dependency_control_wait()
     loaded = ()
     for i in ct.static_iter(range(CHUNKS)):
         sums = load(partials, (0, i, j), (1, PARTS, TILE), i < FULL, ZERO)
@@ -90,10 +98,11 @@ def apply_kernel(
     tiles = ()
     for row in ct.static_iter(range(ROWS)):
         tiles += (load(x, (step, row, j), shape, INSIDE, ZERO),)
-    mean = load(statistics, (0, 0, j), shape, INSIDE, ZERO)
-    scale = load(statistics, (1, 0, j), shape, INSIDE, ZERO)
-    scale *= load(gamma, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
+    weight = load(gamma, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
     shift = load(beta, (0, 0, j), shape, INSIDE, ZERO).astype(ct.float32)
+    ct.grid_dependency_control_wait()
+    mean = load(statistics, (0, 0, j), shape, INSIDE, ZERO)
+    scale = load(statistics, (1, 0, j), shape, INSIDE, ZERO) * weight
     for row in ct.static_iter(range(ROWS)):
         result = (tiles[row].astype(ct.float32) - mean) * scale + shift
         store(y, (step, row, j), result.astype(y.dtype), INSIDE)
@@ -111,7 +120,8 @@ def run(
     y = torch.empty_like(x)
     rows, apply_rows = math.gcd(N, ROWS), math.gcd(N, APPLY_ROWS)
     tiles, steps = ct.cdiv(C, TILE), N // rows
-    parts = max(1, min(steps, PER_SM * multiprocessors(x.device) // tiles))
+    sms = multiprocessors(x.device)
+    parts = max(1, min(steps, PER_SM * sms // tiles))
     partials = torch.empty((2, parts, C), dtype=torch.float32, device=x.device)
     statistics = torch.empty((2, 1, C), dtype=torch.float32, device=x.device)
 
@@ -122,12 +132,13 @@ def run(
     )  # fmt: skip
     full = parts // STATISTICS_PARTS if C % STATISTICS_CHANNELS == 0 else 0
     chunks = ct.cdiv(parts, STATISTICS_PARTS)
-    ct.launch(
+    launch = launch_dependent if tiles * parts <= (PER_SM - 1) * sms else ct.launch
+    launch(
         stream, (ct.cdiv(C, STATISTICS_CHANNELS),), hinted(statistics_kernel, STATISTICS_WARPS),
         (x_steps, partials, statistics, 1.0 / N, eps, STATISTICS_PARTS, STATISTICS_CHANNELS, full, chunks),
     )  # fmt: skip
     apply_steps = (N // apply_rows, apply_rows, C)
-    ct.launch(
+    launch_dependent(
         stream, (ct.cdiv(C, APPLY_CHANNELS), N // apply_rows), hinted(apply_kernel, 4),
         (
             x.view(apply_steps), gamma.view(1, 1, C), beta.view(1, 1, C), statistics, y.view(apply_steps),

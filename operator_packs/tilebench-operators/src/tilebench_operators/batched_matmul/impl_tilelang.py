@@ -1,21 +1,20 @@
-"""Batched matrix multiplication in TileLang: one block, one output tile of one batch entry; TMA loads and stores.
+"""Batched matrix multiplication in TileLang: a block computes output tiles of a batch entry; TMA loads and stores.
 
 The operands travel from the L2 cache to the multiprocessors once per tile that needs them, and at these sizes that road
 (about 7 TB/s) is what limits: a large tile travels least. But the tiles come in rounds, one or two to a multiprocessor,
 and a round that is hardly filled costs as much as a full one. `default` weighs the two; non-powers of two (160, 192, 224)
-leave least outside the matrix. Each warp group has whole rows of the tile, so that it reads only its own part of a.
+leave least outside the matrix. Each warp group has whole rows of the tile, so that it reads only its own part of a. In 16
+bits, blocks of large tiles stay and walk over matrices, so that the next tile's loads start during this tile's epilogue.
 
 WGMMA wants operands of TF32 with k innermost in shared memory, which b [K, N] has not. But its left operand may come from
 registers, in any order: for fp32, c's transpose is computed, bᵀ·aᵀ, and b's tile turns on its way from shared memory to
 the registers. Alternatively (TRANSPOSE_B) a first launch writes b's transpose, inside the call.
 """
 
-import math
-
 import tilelang
 import tilelang.language as T
 import torch
-from tilebench_core import Case, Config, Device, Kernel
+from tilebench_core import Case, Config, Device, Kernel, multiprocessors
 from tilelang.layout import make_swizzled_layout
 
 from tilebench_operators._tilelang_matmul import (
@@ -25,6 +24,7 @@ from tilebench_operators._tilelang_matmul import (
     unaligned_kernel,
     worker_registers,
 )
+from tilebench_operators.batched_matmul._tiles import MULTIPROCESSORS, estimate_us
 
 
 @tilelang.jit
@@ -65,6 +65,42 @@ def bmm_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, per_sm: int, stage
             T.copy(c_tile, c[entry, bm * BM, bn * BN])
 
     return bmm
+
+
+@tilelang.jit
+def stay_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, stages: int, threads: int):
+    """The same for 16 bits, where a block, alone on its multiprocessor, computes one tile of every groups-th matrix.
+
+    The warps that load run ahead into the next matrix as far as the stages go, so the tile of c has memory of its own. That
+    a block's place in the matrix never changes spares the one thread that starts the loads divisions in every step, which
+    would take longer than the products of the step.
+    """
+    BATCH, M, N, K = T.dynamic("BATCH"), T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
+
+    @T.prim_func
+    def bmm_stay(
+        a: T.Tensor((BATCH, M, K), dtype),
+        b: T.Tensor((BATCH, K, N), dtype),
+        c: T.Tensor((BATCH, M, N), dtype),
+        groups: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), groups, threads=threads) as (bn, bm, group):
+            T.no_set_max_nreg()  # warps would change their number of registers once per tile; an equal part is enough
+            T.assume(groups > 0)
+            a_tile = T.alloc_shared((BM, BK), dtype)
+            b_tile = T.alloc_shared((BK, BN), dtype)
+            c_tile = T.alloc_shared((BM, BN), dtype)
+            total = T.alloc_fragment((BM, BN), T.float32)
+            for turn in T.serial(T.ceildiv(BATCH - group, groups)):
+                T.clear(total)
+                for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
+                    T.copy(a[turn * groups + group, bm * BM, step * BK], a_tile)
+                    T.copy(b[turn * groups + group, step * BK, bn * BN], b_tile)
+                    T.gemm(a_tile, b_tile, total, policy=T.GemmWarpPolicy.FullRow)
+                T.copy(total, c_tile)
+                T.copy(c_tile, c[turn * groups + group, bm * BM, bn * BN])
+
+    return bmm_stay
 
 
 @tilelang.jit
@@ -121,7 +157,7 @@ def turned_kernel(BM: int, BN: int, BK: int, per_sm: int, stages: int, threads: 
 
 def run(
     a: torch.Tensor, b: torch.Tensor, BATCH: int, M: int, N: int, K: int, *, BM: int, BN: int, BK: int,
-    TRANSPOSE_B: bool, PER_SM: int, stages: int, threads: int,
+    TRANSPOSE_B: bool, STAY: bool, PER_SM: int, stages: int, threads: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return c [BATCH·M·N] of a [BATCH·M·K] and b [BATCH·K·N], in their dtype."""
     c = torch.empty(BATCH * M * N, dtype=a.dtype, device=a.device)
@@ -134,16 +170,22 @@ def run(
         transposed = torch.empty((BATCH, N, K), dtype=b.dtype, device=b.device)
         transpose_kernel(b.dtype, 64, 256)(b_view, transposed)
         b_view = transposed
-    if size == 4 and not TRANSPOSE_B and BN >= 64:
+    if STAY:
+        groups = max(1, min(BATCH, multiprocessors(a.device) // (-(-M // BM) * -(-N // BN))))
+        stay_kernel(a.dtype, BM, BN, BK, stages, threads)(a_view, b_view, c_view, groups)
+    elif size == 4 and not TRANSPOSE_B and BN >= 64:
         turned_kernel(BM, BN, BK, PER_SM, stages, threads)(a_view, b_view, c_view)
     else:
         bmm_kernel(a.dtype, BM, BN, BK, PER_SM, stages, threads, TRANSPOSE_B)(a_view, b_view, c_view)
     return c
 
 
-def _config(BM: int, BN: int, BK: int, per_sm: int, stages: int, threads: int, transpose: bool = False) -> Config:
+def _config(
+    BM: int, BN: int, BK: int, per_sm: int, stages: int, threads: int, transpose: bool = False, stay: bool = False
+) -> Config:
     return {
-        "BM": BM, "BN": BN, "BK": BK, "TRANSPOSE_B": transpose, "PER_SM": per_sm, "stages": stages, "threads": threads
+        "BM": BM, "BN": BN, "BK": BK, "TRANSPOSE_B": transpose, "STAY": stay, "PER_SM": per_sm, "stages": stages,
+        "threads": threads,
     }  # fmt: skip
 
 
@@ -158,28 +200,35 @@ def tiles(case: Case) -> list[tuple[int, int, int, int, int]]:
     return [(bn, bm, *rest) for bm, bn, *rest in TILES] if case.dtype == "fp32" else TILES
 
 
-def estimate_us(case: Case, tile: tuple[int, int, int, int, int]) -> float:
-    """Time on an H200 beyond what all tiles have in common: rounds of resident tiles, and the way from the L2 cache."""
-    BM, BN, _, per_sm, _ = tile
+STAY_STAGES = 3
+
+
+def stays(case: Case, BM: int, BN: int, per_sm: int) -> bool:
+    """Whether blocks stay for several matrices: in 16 bits, if that takes no more rounds, and c's tile fits beside the stages."""
     m = case["M"]
-    n, k = case.params.get("N", m), case.params.get("K", m)
-    m_tiles, n_tiles = math.ceil(m / BM), math.ceil(n / BN)
-    per_sm = min(per_sm, math.ceil(case["BATCH"] * m_tiles * n_tiles / 132))
-    rounds = math.ceil(case["BATCH"] * m_tiles * n_tiles / (132 * per_sm))
-    slowness = case.dtype_size / 2  # fp32 moves and multiplies at half the speed
-    multiply_us = slowness * per_sm * BM * BN * k / 3.5e6
-    travel_us = slowness * case["BATCH"] * k * (m * n_tiles + n * m_tiles) / 6e6
-    pause_us = 1.5  # between rounds
-    start_us = (BM + BN) / 400  # to fill the first stages
-    return start_us + rounds * multiply_us + (rounds - 1) * pause_us + travel_us
+    count = -(-m // BM) * -(-case.params.get("N", m) // BN)
+    rounds = -(-case["BATCH"] * count // MULTIPROCESSORS)
+    same = count <= MULTIPROCESSORS and -(-case["BATCH"] // (MULTIPROCESSORS // count)) == rounds
+    fits = STAY_STAGES * (BM + BN) * 128 + BM * BN * 2 <= 225_000
+    return case.dtype != "fp32" and per_sm == 1 and rounds > 1 and same and fits
+
+
+def pause_us(case: Case, BM: int, BN: int, per_sm: int) -> float:
+    """Time between rounds; two blocks that share a multiprocessor fill each other's pauses."""
+    if case.dtype == "fp32" or per_sm > 1:
+        return 1.5
+    return 1.0 if stays(case, BM, BN, per_sm) else 3.0
 
 
 def default(case: Case) -> Config:
     depth = 128 // case.dtype_size  # one row of a tile fills TMA's widest swizzle, 128 bytes
     if case["M"] <= 32:
         return _config(32, 32, 32, 4, 2, 128)
-    BM, BN, threads, per_sm, stages = min(tiles(case), key=lambda tile: estimate_us(case, tile))
-    return _config(BM, BN, depth, per_sm, stages, threads)
+    BM, BN, threads, per_sm, stages = min(
+        tiles(case), key=lambda tile: estimate_us(case, *tile[:2], tile[3], pause_us(case, *tile[:2], tile[3]))
+    )
+    stay = stays(case, BM, BN, per_sm)
+    return _config(BM, BN, depth, per_sm, STAY_STAGES if stay else stages, threads, False, stay)
 
 
 def space(case: Case) -> list[Config]:
@@ -188,11 +237,19 @@ def space(case: Case) -> list[Config]:
     more = [(128, 64, 128, 2, 3), (128, 128, 128, 2, 3)]
     if case.dtype != "fp32":
         more += [(64, 128, 128, 2, 3), (128, 192, 256, 1, 4), (256, 128, 256, 1, 4)]
-        return small + [
-            _config(bm, bn, depth, per_sm, deep, threads)
-            for bm, bn, threads, per_sm, stages in TILES + more
-            for deep in (2, stages)
-        ]
+        return (
+            small
+            + [
+                _config(bm, bn, depth, per_sm, deep, threads)
+                for bm, bn, threads, per_sm, stages in TILES + more
+                for deep in (2, stages)
+            ]
+            + [
+                _config(bm, bn, depth, per_sm, STAY_STAGES, threads, False, True)
+                for bm, bn, threads, per_sm, _ in TILES + more
+                if stays(case, bm, bn, per_sm)
+            ]
+        )
     return small + [
         _config(bm, bn, depth, per_sm, stages, threads, transpose)
         for bm, bn, threads, per_sm, stages in tiles(case) + more

@@ -387,11 +387,9 @@ def run(data: torch.Tensor, N: int, *, SLICE: int, W: int, ROW: int) -> torch.Te
 
 def default(case: Case) -> Config:
     # A larger slice saves passes over memory; smaller ones, and more threads for each, fill the multiprocessors when the
-    # array is short.
+    # array is short; and several slices to a multiprocessor hide one another's loads when it is long.
     words = case["n"] // 2 if case.dtype == "fp16" else case["n"]
-    bits, window = (
-        (10, 4) if words <= 1024 else (12, 4) if words <= 1 << 20 else (13, 5) if words < 3 << 20 else (14, 5)
-    )
+    bits, window = (10, 4) if words <= 1024 else (12, 4) if words <= 1 << 20 else (13, 5)
     return {"SLICE": bits, "W": window, "ROW": 4}
 
 

@@ -169,12 +169,12 @@ def run(data: torch.Tensor, N: int, *, SLICE: int, ROW: int, num_warps: int, max
 
 
 def default(case: Case) -> Config:
-    # A larger slice saves passes over memory; a smaller one fills the SMs when the array is short. At least 2^10.
+    # A larger slice saves passes over memory; a smaller one fills the SMs when the array is short, and leaves several to
+    # each SM when it is long. At least 2^10.
     values = 2 if case.dtype == "fp16" else 1  # of a register; a thread holds 32 registers of the tile
-    bits = 10 if case["n"] <= 1024 else 11 + values if case["n"] <= 1 << 20 else 14
-    if values == 1 and 1 << 20 < case["n"] < 3 << 20:
-        bits = 13
-    return config(bits, values, ROW=3 + values)
+    long = case["n"] > 1 << 20
+    bits = 10 if case["n"] <= 1024 else 13 if long else 11 + values
+    return config(bits, values, ROW=4 if long else 3 + values)
 
 
 def config(bits: int, values: int, ROW: int) -> Config:

@@ -7,7 +7,8 @@ into the lists of the next tile while the others still compute.
 
 A step multiplies q by the next keys first and the *previous* weights by their values next, so that the tensor cores
 work on the second product while the softmax of the new scores runs. The products are issued without waiting
-(T.wgmma_gemm), which leaves waits and barriers to this file.
+(T.wgmma_gemm), which leaves waits and barriers to this file. GPUs without WGMMA run the kernel of _general.py, which takes
+one head at a time.
 """
 
 import tilelang
@@ -16,6 +17,8 @@ import torch
 from tilebench_core import Case, Config, Device, Kernel
 
 from tilebench_operators._tilelang_matmul import LOADER_REGISTERS, LOADER_THREADS, worker_registers
+from tilebench_operators._tilelang_wgmma import has_wgmma
+from tilebench_operators.block_sparse_attention import _general
 
 LOG2_E = 1.4426950408889634
 HALF = 64  # columns: 128 bytes, the width of a swizzled tile in shared memory
@@ -37,6 +40,8 @@ def attention_kernel(dtype: torch.dtype, D: int, BLOCK_M: int, BLOCK_N: int, pac
 
     Rows beyond M load as zeros and are not stored; keys beyond M are right of the diagonal of every stored row.
     """
+    if not has_wgmma():
+        return _general.attention_function(dtype, D, BLOCK_M, BLOCK_N)
     heads_q, heads_kv, M = T.dynamic("heads_q"), T.dynamic("heads_kv"), T.dynamic("M")
     crow_size, col_size = T.dynamic("crow_size"), T.dynamic("col_size")
     ROWS = pack * BLOCK_M
@@ -262,8 +267,8 @@ def space(case: Case) -> list[Config]:
 
 
 def unsupported(case: Case, device: Device) -> str | None:
-    if not (9, 0) <= device.capability < (10, 0):
-        return "written with WGMMA, which only compute capability 9.0 has"
+    if device.capability < (9, 0):
+        return "written for the TMA of compute capability 9.0 and newer"
     return None
 
 

@@ -190,21 +190,23 @@ def _config(BM: int, TH: int, TW: int, BK: int, warps: int, occupancy: int) -> C
 
 
 def default(case: Case) -> Config:
-    # One large block keeps more tiles under way than two that share its shared memory. The least work for the busiest
-    # multiprocessor; a block costs its results and 8192 more for its first loads and its stores.
-    tiles = [
-        (128, 16, 16, 8, 1), (128, 8, 16, 4, 1), (128, 4, 16, 4, 2), (64, 4, 16, 4, 2), (64, 2, 16, 4, 2), (64, 1, 16, 4, 2),
-    ]  # fmt: skip
-    if case.dtype == "fp32":
-        tiles = tiles[1:]
+    # The least work for the busiest multiprocessor; a block costs its results and 8192 more for its first loads and its stores.
+    tiles = [(128, 8, 16, 4, 1), (128, 4, 16, 4, 2), (64, 4, 16, 4, 2), (64, 2, 16, 4, 2), (64, 1, 16, 4, 2)]
     width = case["W"] or case["H"]
+
+    def rounds(tile: tuple[int, ...]) -> int:
+        bm, th, tw, _, occupancy = tile
+        blocks = -(-case["Cout"] // bm) * -(-case["H"] // th) * -(-width // tw)
+        return -(-blocks // (MULTIPROCESSORS * occupancy))
 
     def cost(tile: tuple[int, ...]) -> int:
         bm, th, tw, _, occupancy = tile
-        blocks = -(-case["Cout"] // bm) * -(-case["H"] // th) * -(-width // tw)
-        return -(-blocks // (MULTIPROCESSORS * occupancy)) * (occupancy * bm * th * tw + 8192)
+        return rounds(tile) * (occupancy * bm * th * tw + 8192)
 
-    bm, th, tw, warps, occupancy = min(tiles, key=cost)
+    bm, th, tw, warps, occupancy = tile = min(tiles, key=cost)
+    # Two large blocks at a time overlap one's stores with the other's products. Three rounds would leave half of a second pair.
+    if case.dtype == "fp16" and tile == tiles[0] and rounds(tile) not in (1, 3):
+        occupancy = 2
     return _config(bm, th, tw, 128 // case.dtype_size, warps, occupancy)
 
 

@@ -8,7 +8,7 @@ without waiting (T.wgmma_gemm), which leaves waits and barriers to this file. Th
 one multiplies while the other takes exponentials.
 
 Blocks of one head run side by side, so its keys and values come from the L2 cache, and start with the last rows, which
-have most keys: short blocks fill the gaps at the end.
+have most keys: short blocks fill the gaps at the end. GPUs without WGMMA run the kernel of _general.py.
 """
 
 import tilelang
@@ -17,6 +17,8 @@ import torch
 from tilebench_core import Case, Config, Device, Kernel
 
 from tilebench_operators._tilelang_matmul import LOADER_REGISTERS, LOADER_THREADS, worker_registers
+from tilebench_operators._tilelang_wgmma import has_wgmma
+from tilebench_operators.flash_attention import _general
 
 LOG2_E = 1.4426950408889634
 FULL_ROW = T.GemmWarpPolicy.FullRow  # a warp group has whole rows, so that their maximum needs no other
@@ -34,6 +36,8 @@ FULL_ROW = T.GemmWarpPolicy.FullRow  # a warp group has whole rows, so that thei
 )
 def attention_kernel(dtype: torch.dtype, D: int, BM: int, stages: int):
     """q, k, v, o [BH, S, D]. Rows beyond S load as zeros and are not stored."""
+    if not has_wgmma():
+        return _general.attention_function(dtype, D, BM)
     BH, S = T.dynamic("BH"), T.dynamic("S")
     scale = D**-0.5 * LOG2_E  # exp(x) is exp2(x·log2 e): the multiplication and the subtraction fuse
     workers = 2 * BM  # threads: 128 for 64 rows
@@ -158,8 +162,8 @@ def space(case: Case) -> list[Config]:
 
 
 def unsupported(case: Case, device: Device) -> str | None:
-    if not (9, 0) <= device.capability < (10, 0):
-        return "written with WGMMA, which only compute capability 9.0 has"
+    if device.capability < (9, 0):
+        return "written for the TMA of compute capability 9.0 and newer"
     return None
 
 

@@ -22,6 +22,14 @@ APPROX = ct.RoundingMode.APPROX  # a division of two instructions
 MOST_VALUES = 96  # of mid that a thread of `exact_kernel` keeps in registers
 
 
+def merge(maximum, value, total, other_maximum, other_value, other_total):
+    """Combine two maxima with the sums relative to them: one reduction instead of two, of which the second would wait."""
+    larger = ct.maximum(maximum, other_maximum)
+    shrink = ct.exp2(maximum - larger, flush_to_zero=True)
+    other_shrink = ct.exp2(other_maximum - larger, flush_to_zero=True)
+    return larger, value * shrink + other_value * other_shrink, total * shrink + other_total * other_shrink
+
+
 @ct.kernel
 def exact_kernel(
     mid, lse, mid_tail, lse_tail, seqlen, o, block_seq,
@@ -64,11 +72,7 @@ def exact_kernel(
         # unused splits may hold anything, NaN too
         accumulator = accumulator + ct.where(weight > 0.0, weight * tiles[part], 0.0)
 
-    # Both branches are equal, but the compiler does not know. By itself it would find the block's maximum, which depends on
-    # the weights alone, before it loads the tiles: they would come a whole latency later.
-    maximum = ct.where(accumulator == 0.0, maximum + 0.0, maximum)
-    scale = ct.exp2(maximum - ct.max(maximum, 0, keepdims=True), flush_to_zero=True)
-    value, divisor = ct.sum(accumulator * scale, 0), ct.sum(total * scale, 0)
+    _, value, divisor = ct.reduce((maximum, accumulator, total), 0, merge, (LEAST, 0.0, 0.0))
     result = ct.truediv(value, divisor, rounding_mode=APPROX, flush_to_zero=True)
     ct.store(o, (batch, head, chunk), result.reshape((1, 1, CHUNK)), check_bounds=False, allow_tma=False)
 
@@ -126,19 +130,19 @@ def run(
 def _tile(case: Case) -> int:
     """Splits per tile: a power of two of at least 16 that the case has, or, where those are too many, one for few rounds."""
     splits = -(-case["seq_len"] // case["block_seq"])
-    return 512 if splits > 1024 else max(16, min(64, 1 << (splits.bit_length() - 1)))
+    return 512 if splits > 768 else max(16, min(32, 1 << (splits.bit_length() - 1)))
 
 
 def default(case: Case) -> Config:
     # 16 columns are 64 bytes of every split's row, two sectors: 128 blocks in the benchmark's grid. A thread has a vector of
     # 16 bytes of every tile.
-    return {"SPLITS": _tile(case), "CHUNK": 16, "WARPS": 8 if _tile(case) >= 64 else 4}
+    return {"SPLITS": _tile(case), "CHUNK": 16, "WARPS": 8 if _tile(case) > 32 else 4}
 
 
 def space(case: Case) -> list[Config]:
     return [
         {"SPLITS": splits, "CHUNK": chunk, "WARPS": warps}
-        for splits in sorted({_tile(case), max(16, _tile(case) // 2)})
+        for splits in sorted({max(16, _tile(case) // 2), _tile(case), 2 * _tile(case)})
         for chunk in (8, 16, 32)
         for warps in (4, 8)
         if splits * chunk >= 64 * warps  # with less for a thread, the compiler gives every thread the whole tile

@@ -95,6 +95,24 @@ def strip_kernel(dtype: torch.dtype, threads: int):
     return blur_strips
 
 
+@T.macro
+def fetch_windows(x, windows, i, row, ends, at):
+    """windows [7, 8]: in place i, a lane's share of image row `row` of x [rows·width, 4], from quad `at` on.
+
+    It is zero outside, in one window from row ends[0] on and in the other from ends[1]. A product wants each pair of pixels in
+    a register of a certain place, into which a load of one pair can put it. Four pixels loaded at once come into two
+    neighbouring registers, and must be copied.
+    """
+    for h in T.unroll(2):  # the window, and the one eight further
+        for half in T.unroll(2):
+            for v in T.vectorized(2):
+                windows[i * 8 + half * 4 + h * 2 + v] = T.float16(0)
+        if T.cast(row, T.uint32) < ends[h]:  # without a sign, rows above the image are large
+            for half in T.unroll(2):
+                for v in T.vectorized(2):
+                    windows[i * 8 + half * 4 + h * 2 + v] = x[at + h * 16, half * 2 + v]
+
+
 @tilelang.jit(pass_configs=UNCHECKED)
 def matrix_kernel(threads: int):
     """One warp, ROWS rows of 16 windows, 128 columns; x and out [rows, cols] in quads, weight [49].
@@ -115,16 +133,27 @@ def matrix_kernel(threads: int):
         ROWS: T.int32,
     ):
         with T.Kernel(T.ceildiv(T.ceildiv(rows, ROWS) * T.ceildiv(width, 32), threads // 32), threads=threads) as block:
+            T.annotate_min_blocks_per_sm(512 // threads)  # sixteen warps
             bands = T.alloc_local((7 * 4,), T.float16)
             windows = T.alloc_local((7 * 8,), T.float16)
-            raw = T.alloc_local((14, LANE), T.float16)
             sums = T.alloc_local((7 * 4,), T.float32)
             pair = T.alloc_local((2,), T.float16)
-            at = T.alloc_local((2,), T.int32)  # the strip's first row, and its first quad
+            ends = T.alloc_local((2,), T.uint32)
+            first, stop = T.alloc_var(T.int32), T.alloc_var(T.int32)
+            at, target = T.alloc_var(T.int32), T.alloc_var(T.int32)
             lane = T.get_thread_binding() % 32
             strip = block * (threads // 32) + T.get_thread_binding() // 32
-            at[0] = strip // T.ceildiv(width, 32) * ROWS
-            at[1] = strip % T.ceildiv(width, 32) * 32
+            first = strip // T.ceildiv(width, 32) * ROWS
+            stop = T.min(first + ROWS, rows)
+            source = strip % T.ceildiv(width, 32) * 32 + lane // 4 * 2 + lane % 4 - 1  # quad of a row
+            for h in T.unroll(2):
+                ends[h] = T.if_then_else(
+                    source + h * 16 >= 0 and source + h * 16 < width,
+                    T.cast(T.min(stop + 3, rows), T.uint32),
+                    T.uint32(0),
+                )
+            at = (first - 3) * width + source
+            target = strip % T.ceildiv(width, 32) * 32 + lane // 4 * 2 + lane % 4 // 2
             for i in T.unroll(7):
                 for v in T.unroll(4):
                     j = lane % 4 * 4 + v - lane // 4 - 1
@@ -133,23 +162,11 @@ def matrix_kernel(threads: int):
                     )
             for v in T.unroll(28):
                 sums[v] = 0
-            if at[0] < rows:
+            if first < rows:
+                for i in T.unroll(7):  # seven rows are always on their way
+                    fetch_windows(x, windows, i, first - 3 + i, ends, at)
+                    at = at + width
                 for group in T.serial(T.ceildiv(ROWS + 6, 7)):
-                    top = at[0] - 3 + group * 7
-                    for load in T.unroll(14):  # seven rows are on their way together
-                        row = top + load // 2
-                        quad = at[1] + load % 2 * 16 + lane // 4 * 2 + lane % 4 - 1
-                        for v in T.vectorized(LANE):
-                            raw[load, v] = T.if_then_else(
-                                row >= 0 and row < rows and quad >= 0 and quad < width,
-                                x[row * width + quad, v],
-                                T.float16(0),
-                            )
-                    for i in T.unroll(7):
-                        for h in T.unroll(2):
-                            for v in T.unroll(2):
-                                windows[i * 8 + h * 2 + v] = raw[i * 2 + h, v]
-                                windows[i * 8 + 4 + h * 2 + v] = raw[i * 2 + h, 2 + v]
                     for i in T.unroll(7):
                         # The row three above row i is the oldest open one, at i; that three below is opened in place 6 + i.
                         for v in T.unroll(4):
@@ -159,14 +176,15 @@ def matrix_kernel(threads: int):
                                 T.float32, "m16n8k16", "row", "col", "fp16", "fp16", "fp32",
                                 windows.data, i * 8, bands.data, (6 - k) * 4, sums.data, (k + i) % 7 * 4, False,
                             )  # fmt: skip
-                        done = top + i - 3
+                        fetch_windows(x, windows, i, first + 4 + group * 7 + i, ends, at)
+                        at = at + width
+                        done = first + group * 7 + i - 6
                         for h in T.unroll(2):
-                            quad = at[1] + h * 16 + lane // 4 * 2 + lane % 4 // 2
                             for v in T.unroll(2):
                                 pair[v] = T.cast(sums[i * 4 + h * 2 + v], T.float16)
-                            if done >= at[0] and done < rows and quad < width:
+                            if done >= first and done < stop and target + h * 16 < width:
                                 for v in T.vectorized(2):
-                                    out[done * width + quad, lane % 2 * 2 + v] = pair[v]
+                                    out[done * width + target + h * 16, lane % 2 * 2 + v] = pair[v]
 
     return blur_windows
 

@@ -4,8 +4,9 @@ METHOD "product", for up to 4096 bins, counts by a matrix product. Split x into 
 of 0 and 1 for each value of a digit, 1 where an element has it. The product of the rows of hi with those of lo over
 the elements counts every pair of digits, and tensor cores do it in int8 with int32 sums. Every warp has elements and
 sums of its own. A comparison is done on four elements at once, as four bytes of a word.
-METHOD "global", for more bins: atomic additions to the block's own row in global memory, which the L2 cache holds. The
-row belongs into shared memory, but cuTile's language has no access to it.
+METHOD "global", for more bins or few values: atomic additions to the block's own row in global memory, which the L2 cache
+holds. The row belongs into shared memory, but cuTile's language has no access to it.
+For many bins, "product" leaves a part of each tile to such additions, so that the L2 cache works beside the tensor cores.
 """
 
 import functools
@@ -26,9 +27,17 @@ BYTES, HIT = 0x01010101, 0x40404040
 ZERO = ct.PaddingMode.ZERO
 
 
-def packed(digits, K):
-    """digits [WARPS·K] as words of four bytes, [WARPS, 1, K / 4]."""
-    return ct.unpack_from_bytes(digits.astype(ct.uint8), ct.uint32).reshape((WARPS, 1, K // 4))
+def packed(values, K):
+    """The lowest bytes of values [WARPS·K] as words of four, [WARPS, 1, K / 4]."""
+    return ct.unpack_from_bytes(values.astype(ct.uint8), ct.uint32).reshape((WARPS, 1, K // 4))
+
+
+def digits_of(values, HIGH: int, LOW: int, SHIFT: int, K: int):
+    """The high and the low digits of values [WARPS·K] as `packed` words; of four at once where a byte holds a value."""
+    words = packed(values, K)
+    if HIGH * LOW <= 256:
+        return (words >> SHIFT) & ((256 // LOW - 1) * BYTES), words & ((LOW - 1) * BYTES)
+    return packed(values >> SHIFT, K), words & ((LOW - 1) * BYTES)
 
 
 def rows_of(words, first, count, K):
@@ -43,25 +52,38 @@ def rows_of(words, first, count, K):
 
 @ct.kernel
 def product_kernel(
-    x, private,
+    x, private, added, n,
     HIGH: ct.Constant[int], LOW: ct.Constant[int], COLUMNS: ct.Constant[int], SHIFT: ct.Constant[int],
-    K: ct.Constant[int],
+    K: ct.Constant[int], ADDED: ct.Constant[int], SPAN: ct.Constant[int],
 ):  # fmt: skip
-    """One block counts every blocks-th tile of WARPS·K elements of x [n]; private is [blocks, HIGH, LOW], LOW = 2^SHIFT.
+    """One block counts every blocks-th tile of WARPS·K + ADDED elements of x [n], ADDED of them by atomic additions.
 
-    Products are [ROWS, COLUMNS]. Beyond the end x is 0.
+    private [blocks, HIGH, LOW], LOW = 2^SHIFT, takes the products, which are [ROWS, COLUMNS] each. added [blocks, HIGH·LOW]
+    takes the additions; without ADDED it has one row, for the last elements, which fill no tile and are always added. So no
+    load of a product has a mask. These loads are by offsets: the compiler then brings the values, not the rows of 0 and 1,
+    through shared memory to the threads that need them as operands.
     """
     block, blocks = ct.bid(0), ct.num_blocks(0)
-    tiles = ct.cdiv(x.shape[0], WARPS * K)
+    SIZE = WARPS * K + ADDED
+    tiles = n // SIZE
+    memory, counters = x.get_raw_memory(), added.get_raw_memory()
+    own = block if ADDED > 0 else 0
+    if ADDED > 0 or block == blocks - 1:
+        ct.store(added, (own, 0), ct.zeros((1, HIGH * LOW), ct.int32), allow_tma=False)
+    if ADDED > 0:
+        PARTS = SIZE // ADDED  # of a tile, the last one to be added
+        following = ct.load(x, (block * PARTS + PARTS - 1,), (ADDED,), padding_mode=ZERO, allow_tma=False)
     sums = ()
     for _ in ct.static_iter(range(HIGH // ROWS * (LOW // COLUMNS))):
         sums += (ct.zeros((WARPS, ROWS, COLUMNS), ct.int32),)
-    following = ct.load(x, (block,), (WARPS * K,), padding_mode=ZERO, allow_tma=False)
     for tile in range(block, tiles, blocks):
-        values = following
-        # The next tile is on its way while this one is counted; after the last one it is read again, in vain.
-        following = ct.load(x, (min(tile + blocks, tiles - 1),), (WARPS * K,), padding_mode=ZERO, allow_tma=False)
-        high, low = packed(values >> SHIFT, K), packed(values & (LOW - 1), K)
+        values = memory.load_offset(tile * SIZE + ct.arange(WARPS * K, dtype=ct.int32))
+        if ADDED > 0:
+            counters.atomic_add_offset(own * (HIGH * LOW) + following, 1, memory_order=ct.MemoryOrder.RELAXED)
+            # The next ones are on their way while this tile is counted; after the last tile they are read again, in vain.
+            part = min(tile + blocks, tiles - 1) * PARTS + PARTS - 1
+            following = ct.load(x, (part,), (ADDED,), padding_mode=ZERO, allow_tma=False)
+        high, low = digits_of(values, HIGH, LOW, SHIFT, K)
         right = ()
         for j in ct.static_iter(range(0, LOW, COLUMNS)):
             right += (ct.permute(rows_of(low, j, COLUMNS, K), (0, 2, 1)),)
@@ -71,6 +93,10 @@ def product_kernel(
             for j in ct.static_iter(range(LOW // COLUMNS)):
                 new += (ct.mma(left, right[j], sums[i // ROWS * (LOW // COLUMNS) + j]),)
         sums = new
+    if block == blocks - 1:
+        rest = tiles * SIZE + ct.arange(SPAN, dtype=ct.int32)
+        offsets = own * (HIGH * LOW) + memory.load_offset(rest, mask=rest < n, padding_value=0)
+        counters.atomic_add_offset(offsets, 1, mask=rest < n, memory_order=ct.MemoryOrder.RELAXED)
     for i in ct.static_iter(range(HIGH // ROWS)):
         for j in ct.static_iter(range(LOW // COLUMNS)):
             counts = ct.sum(sums[i * (LOW // COLUMNS) + j] >> 12, 0)  # COUNT for each element
@@ -79,9 +105,11 @@ def product_kernel(
 
 @ct.kernel(occupancy=8)
 def global_kernel(x, private, num_bins, TILE: ct.Constant[int]):
-    """One block counts every blocks-th tile of x [n] in its row of private [blocks, num_bins], which starts as 0."""
+    """One block counts every blocks-th tile of x [n] in its row of private [blocks, num_bins]."""
     block, blocks = ct.bid(0), ct.num_blocks(0)
     counters = private.get_raw_memory()
+    for part in range(ct.cdiv(num_bins, 1024)):
+        ct.store(private, (block, part), ct.zeros((1, 1024), ct.int32), allow_tma=False)
     for tile in range(block, ct.cdiv(x.shape[0], TILE), blocks):
         values = ct.load(x, (tile,), (TILE,), padding_mode=ZERO, allow_tma=False)
         inside = tile * TILE + ct.arange(TILE, dtype=ct.int32) < x.shape[0]
@@ -90,14 +118,13 @@ def global_kernel(x, private, num_bins, TILE: ct.Constant[int]):
 
 
 @ct.kernel
-def sum_kernel(private, hist, surplus, ROWS: ct.Constant[int], BINS: ct.Constant[int]):
-    """One block adds BINS columns of private [blocks, bins] into hist [num_bins]; bin 0 has `surplus` too many."""
+def sum_kernel(private, hist, ROWS: ct.Constant[int], BINS: ct.Constant[int]):
+    """One block adds BINS columns of private [rows, bins] into hist [num_bins]."""
     j = ct.bid(0)
     sums = ct.zeros((ROWS, BINS), ct.int32)
     for i in range(ct.cdiv(private.shape[0], ROWS)):
         sums += ct.load(private, (i, j), (ROWS, BINS), padding_mode=ZERO, allow_tma=False)
-    bins = j * BINS + ct.arange(BINS, dtype=ct.int32)
-    ct.store(hist, (j,), ct.sum(sums, 0) - ct.where(bins == 0, surplus, 0), allow_tma=False)
+    ct.store(hist, (j,), ct.sum(sums, 0), allow_tma=False)
 
 
 @functools.cache
@@ -112,52 +139,57 @@ def digits(num_bins: int) -> tuple[int, int]:
     return max(low, ROWS), low
 
 
-def run(x: torch.Tensor, N: int, num_bins: int, *, METHOD: str, TILE: int, PER_SM: int) -> torch.Tensor:
+def run(x: torch.Tensor, N: int, num_bins: int, *, METHOD: str, TILE: int, ADDED: int, PER_SM: int) -> torch.Tensor:
     """Return hist [num_bins] int32 of x [N] int32 with values in [0, num_bins)."""
     stream = torch.cuda.current_stream()
     hist = torch.empty(num_bins, dtype=torch.int32, device=x.device)
     # As many blocks as the device holds at once, but none that counts less than half as many values as it has bins.
-    tiles = ct.cdiv(N, TILE)
-    blocks = min(PER_SM * multiprocessors(x.device), ct.cdiv(N, max(TILE, num_bins // 2)))
+    blocks = min(PER_SM * multiprocessors(x.device), ct.cdiv(N, max(TILE + ADDED, num_bins // 2)))
     if METHOD == "product":
         high, low = digits(num_bins)
-        blocks = max(blocks, ct.cdiv(tiles, CAPACITY * WARPS // TILE))
-        private = torch.empty((blocks, high, low), dtype=torch.int32, device=x.device)
-        arguments = (x, private, high, low, min(low, 16), low.bit_length() - 1, TILE // WARPS)
-        ct.launch(stream, (blocks,), resident(PER_SM), arguments)
-        private, surplus = private.view(blocks, high * low), tiles * TILE - N
+        blocks = max(blocks, ct.cdiv(ct.cdiv(N, TILE + ADDED), CAPACITY * WARPS // TILE))
+        rows = blocks + (blocks if ADDED else 1)
+        private = torch.empty((rows, high, low), dtype=torch.int32, device=x.device)
+        added = private[blocks:].view(rows - blocks, high * low)
+        constants = (high, low, min(low, 16), low.bit_length() - 1, TILE // WARPS, ADDED, 2 * TILE if ADDED else TILE)
+        ct.launch(stream, (blocks,), resident(PER_SM), (x, private[:blocks], added, N, *constants))
+        private = private.view(rows, high * low)
     else:
-        private = torch.zeros((blocks, num_bins), dtype=torch.int32, device=x.device)
+        private = torch.empty((blocks, num_bins), dtype=torch.int32, device=x.device)
         ct.launch(stream, (blocks,), global_kernel, (x, private, num_bins, TILE))
-        surplus = 0
-    arguments = (private, hist, surplus, SUM_ROWS, SUM_BINS)
-    ct.launch(stream, (ct.cdiv(num_bins, SUM_BINS),), hinted(sum_kernel, 8), arguments)
+    ct.launch(stream, (ct.cdiv(num_bins, SUM_BINS),), hinted(sum_kernel, 8), (private, hist, SUM_ROWS, SUM_BINS))
     return hist
 
 
 def default(case: Case) -> Config:
-    bins = case["num_bins"]
-    if bins > DIGITS**2:
-        return {"METHOD": "global", "TILE": 1024, "PER_SM": 4}
-    if bins <= 256:  # large inputs in large tiles, so that a tile is counted for as long as the next one takes to come
-        return {
-            "METHOD": "product",
-            **({"TILE": 512, "PER_SM": 6} if case["N"] < 2**22 else {"TILE": 1024, "PER_SM": 4}),
-        }
+    bins, N = case["num_bins"], case["N"]
+    if bins > DIGITS**2 or (bins > 1024 and N <= 2**20):
+        small = N < 2**20
+        return {"METHOD": "global", "TILE": 1024 if small else 512, "ADDED": 0, "PER_SM": 1 if small else 2}
+    if bins <= 256:
+        return {"METHOD": "product", "TILE": 512, "ADDED": 0, "PER_SM": 8}
+    # What is added takes the L2 cache about as long as the product takes the multiprocessors.
+    if bins <= 1024:
+        return {"METHOD": "product", "TILE": 512, "ADDED": 128 if N >= 2**24 else 0, "PER_SM": 6}
     # A warp keeps all counts: 128 registers of each thread for 4096 bins.
-    return {"METHOD": "product", "TILE": 512, "PER_SM": 4 if bins <= 1024 else 2}
+    return {"METHOD": "product", "TILE": 512, "ADDED": 512, "PER_SM": 2}
 
 
 def space(case: Case) -> list[Config]:
     bins = case["num_bins"]
     product = [
-        {"METHOD": "product", "TILE": tile, "PER_SM": per_sm}
+        {"METHOD": "product", "TILE": tile, "ADDED": added, "PER_SM": per_sm}
         for tile in (512, 1024)
-        for per_sm in (2, 3, 4, 6, 8)
-        if per_sm * tile <= 4096 and bins <= (256 if tile > 512 or per_sm > 4 else 1024 if per_sm > 2 else DIGITS**2)
+        for added in (0, 128, 256, 512)
+        for per_sm in (2, 4, 6, 8, 10)
+        if bins <= (256 if per_sm > 6 else 1024 if per_sm > 2 else DIGITS**2)
+        and (added == 0 or (tile == 512 and bins > 256))
+        and (tile == 512 or (bins <= 256 and per_sm <= 4))
     ]
     in_global = [
-        {"METHOD": "global", "TILE": tile, "PER_SM": per_sm} for tile in (512, 1024, 2048) for per_sm in (1, 2, 4, 8)
+        {"METHOD": "global", "TILE": tile, "ADDED": 0, "PER_SM": per_sm}
+        for tile in (512, 1024, 2048)
+        for per_sm in (1, 2, 4, 8)
     ]
     return product + in_global
 

@@ -5,8 +5,10 @@
    the reduction axis innermost: else the third launch would turn every tile of s in every block;
 3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
 
-All three are a few microseconds long and mostly latency, so each starts while the one before it still runs
-(programmatic dependent launch), and waits where it needs its results: the third has φ(q) of a narrow head when s is ready.
+For narrow heads all three are a few microseconds long and mostly latency, so each starts while the one before it still runs
+(programmatic dependent launch), and waits where it needs its results: the third has φ(q) when s is ready. Blocks that start
+so take the first place that becomes free, and crowd on the multiprocessors that finish first; for wide heads, whose blocks
+have much to do, that costs more than the wait, and the launches follow one another.
 
 In the first launch the reduction axis is outermost in both operands, and the compiler turns them around on chip. The larger
 the tile of s, the rarer that is, and the less often k and v are read: half of a wide head goes into the registers of a block.
@@ -75,7 +77,10 @@ def sum_kernel(
 def output_kernel(
     q, state, z, o, eps, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int], WHOLE: ct.Constant[bool]
 ):  # fmt: skip
-    """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per block. WHOLE: BK >= D."""
+    """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per block.
+
+    WHOLE says that BK >= D and that the launch is a dependent one.
+    """
     # The tiles of the same rows of q side by side, so that q comes from memory once.
     m, j = ct.bid(1), ct.bid(0)
     numerator = ct.zeros((BM, BN), ct.float32)
@@ -88,7 +93,6 @@ def output_kernel(
         products = features * ct.load(z, (0,), (BK,), padding_mode=ZERO, allow_tma=False)[None, :]
     else:
         products = ct.zeros((BM, BK), ct.float32)  # φ(q)·z, summed over d once, at the end
-        ct.grid_dependency_control_wait()
         for d in range(ct.cdiv(q.shape[1], BK)):
             features = phi(ct.load(q, (m, d), (BM, BK), padding_mode=ZERO))
             tile = ct.transpose(ct.load(state, (j, d), (BN, BK), padding_mode=ZERO))
@@ -123,15 +127,16 @@ def run(
     o = torch.empty_like(q)
     grid = (ct.cdiv(D, TJ), ct.cdiv(D, TI), splits)
     ct.launch(stream, grid, hinted(parts_kernel, WARPS, 8 // WARPS), (k, v, states, sums, chunks, TI, TJ, ROWS))
+    whole = D <= 64  # a tile of q that 128 threads keep in registers
+    launch = launch_dependent if whole else ct.launch
     lanes = _power(splits)
     height = min(64, 256 // lanes)  # of a tile of 16 columns, so that a thread adds up to 32 numbers
     arguments = (states, sums, state, z, lanes, height, 16)
-    launch_dependent(stream, (ct.cdiv(D, height), ct.cdiv(D, 16)), sum_kernel, arguments)
+    launch(stream, (ct.cdiv(D, height), ct.cdiv(D, 16)), sum_kernel, arguments)
     grid = (ct.cdiv(D, BN), ct.cdiv(M, BM))
-    whole = D <= 64  # a tile of q that 128 threads keep in registers
     BK = max(32, _power(D)) if whole else 32
     arguments = (q, state, z, o, eps, BM, BN, BK, whole)
-    launch_dependent(stream, grid, hinted(output_kernel, 4, OCCUPANCY), arguments)
+    launch(stream, grid, hinted(output_kernel, 4, OCCUPANCY), arguments)
     return o
 
 

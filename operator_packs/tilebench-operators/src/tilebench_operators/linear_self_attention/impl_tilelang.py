@@ -1,249 +1,361 @@
-"""Linear self-attention in TileLang: three launches; φ(q) and φ(k) never reach memory.
+"""Linear self-attention in TileLang: one cooperative launch in three steps, between which all blocks wait for each other.
 
-1. sᵀ = vᵀ·φ(k) and z, the column sums of φ(k): M is split over blocks, each sums its rows apart;
-2. the parts are added;
-3. o = φ(q)·s / (φ(q)·z + eps), the denominator beside the product.
+1. A block multiplies a tile of sᵀ = vᵀ·φ(k), and its share of z, the column sums of φ(k), over one of `splits` parts of the
+   rows, and stores this part;
+2. the blocks add the parts, each a few elements of s and z;
+3. a block multiplies a tile of o = φ(q)·s / (φ(q)·z + eps).
 
-All three are a few microseconds long and mostly latency, so each starts while the one before it still runs
-(programmatic dependent launch), and waits where it needs its results: the third loads q before.
+φ(q) and φ(k) never reach memory. The rows of q follow k and v into shared memory, while the first step ends and the second,
+which takes little from memory, runs; so the third fetches only its tile of s, from the L2 cache.
 
-Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. So s is stored transposed,
-as the third launch wants it. In the first launch that axis is outermost in both operands, which 16-bit types may have:
-a number is split into two bfloat16, high + low, 16 bits of mantissa where TF32 has 11, and three products of halves
-take 1.5 times as long as one in TF32 but need no transposition. D is a constant of the kernels.
+Hopper's tensor cores take TF32 operands from shared memory only with the reduction axis innermost. In the first step that is
+the outermost axis of k and v: φ(k) is turned around on its way through registers, and v, the left operand, is multiplied
+from registers. The third step computes oᵀ = sᵀ·φ(q)ᵀ: the rows of q of a block may be any multiple of 16, so that the
+multiprocessors get equal shares.
+
+Three launches (_general.py) do the rest: heads that are not 64, 128 or 256 wide, more rows than shared memory holds, and
+small heads, which finish before two waits for all blocks would pay.
 """
 
 import tilelang
 import tilelang.language as T
 import torch
-from tilebench_core import Case, Config, Device, Kernel
-from tilelang.layout import make_swizzled_layout
+from tilebench_core import Case, Config, Device, Kernel, multiprocessors
+from tilelang.layout import make_full_bank_swizzled_layout
 
-from tilebench_operators._tilelang_matmul import LOADER_REGISTERS, worker_registers
+from tilebench_operators._tilelang_wgmma import has_wgmma
+from tilebench_operators.linear_self_attention import _general
 
-LOG2_E = 1.4426950408889634
-PER_SM = 2  # blocks on a multiprocessor, so that one computes while another waits
-LANES = 32  # columns of the parts that a block of sum_kernel adds up
-GROUPS = 8  # that share the splits
-
-
-def phi(x):
-    """x + 1 for x > 0, else e^x, without a branch, which would keep loops from being vectorized."""
-    return T.max(x, 0) + T.exp2(T.min(x, 0) * LOG2_E)
+MULTIPROCESSORS = 132  # of the H200
+LINE = 32  # fp32 numbers: 128 bytes, the width of a swizzled tile
+ROOM = 229_376  # bytes of shared memory for the tiles
+OTHERS = 8192  # of which sums and weights take no more
 
 
-@tilelang.jit
-def parts_kernel(D: int, TI: int, TJ: int, ROWS: int, stages: int, threads: int):
-    """parts [splits, D + 1, D]: sᵀ [D, D], then z [D], of one split's chunks·ROWS rows of k, v [M, D].
+def to_tf32(x):
+    """Half a unit of TF32 is added: the tensor cores cut the other bits off, so this rounds, by one instruction."""
+    return T.reinterpret(T.reinterpret(x, T.uint32) + T.uint32(0x1000), T.tfloat32)
 
-    One TJ × TI tile of a state per block.
+
+@tilelang.jit(
+    pass_configs={
+        tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True,
+        # All threads load, compute and multiply, and their barriers are written out here: barriers of the whole grid can't
+        # stand in the branch of one role.
+        tilelang.PassConfigKey.TL_DISABLE_WARP_SPECIALIZED: True,
+        tilelang.PassConfigKey.TL_DISABLE_THREAD_STORAGE_SYNC: True,
+    }
+)
+def joint_kernel(D: int, TI: int, TJ: int, ROWS: int, SPLITS: int, BM: int, BN: int, stages: int):
+    """o [M, D] of q, k, v [M, D]; parts [splits, D·D + D], state [D, D], which is sᵀ, and z [D] are scratch.
+
+    A TJ × TI tile of sᵀ over chunks·ROWS rows per block in the first step, BM × BN of o in the third. blocks must be at
+    least as many as there are of both, and no more than there are multiprocessors.
     """
     M, splits = T.dynamic("M"), T.dynamic("splits")
-    aligned = D % 4 == 0  # rows that TMA can address: their pitch is a multiple of 16 bytes
+    threads = 2 * TJ  # a warp group for each 64 rows of a tile of sᵀ
+    QUADS = TI * ROWS // 4 // threads  # of a column of φ(k), per thread
+    LINES = D // LINE
+    N = D * D + D
+    # Addition: LANES threads side by side take four numbers each, and as many groups of them share the parts.
+    LANES = D * D // 512
+    GROUPS = threads // LANES
+    MOST = -(-SPLITS // GROUPS)
+    # Lines of q that have a place of their own; the others take that of k and v after the first step, as tiles of sᵀ do later.
+    first_bytes = (stages * (TI + TJ) + 2 * TI) * ROWS * 4
+    EARLY = min(LINES, (ROOM - first_bytes) // (BM * LINE * 4))
+    LATE = LINES - EARLY
+    slots = min(LINES, (first_bytes - OTHERS - LATE * BM * LINE * 4) // (BN * LINE * 4))
+    # Eight threads take φ of a line of q.
+    HEIGHT = threads // 8
+    TURNS = -(-BM // HEIGHT)
+    wgmma = has_wgmma()
+    multiply = T.wgmma_gemm if wgmma else T.gemm  # without waiting, and with
+    by_rows = T.GemmWarpPolicy.FullRow
+    by_tile = by_rows if BN == TJ else T.GemmWarpPolicy.FullCol
+
+    @T.macro
+    def load(k, v, k_tile, v_tile, full, slot, row, i0, j0):
+        """Load rows from `row` on of a tile of k and of v."""
+        T.tma_copy(k[row : row + ROWS, i0 : i0 + TI], k_tile[slot, :, :], barrier=full[slot])
+        for line in T.unroll(TJ // LINE):
+            column = j0 + line * LINE
+            T.tma_copy(v[row : row + ROWS, column : column + LINE], v_tile[slot, line, :, :], barrier=full[slot])
+        T.mbarrier_arrive(full[slot])
+
+    @T.macro
+    def load_q(q, tile, barrier, m0, first, lines):
+        """Load lines of a block's rows of q, from line `first` on."""
+        for line in T.unroll(lines):
+            column = (first + line) * LINE
+            T.tma_copy(q[m0 : m0 + BM, column : column + LINE], tile[line, :, :], barrier=barrier)
 
     @T.prim_func
-    def attention_parts(
+    def linear_attention(
+        q: T.Tensor((M, D), T.tfloat32),
         k: T.Tensor((M, D), T.float32),
         v: T.Tensor((M, D), T.float32),
-        parts: T.Tensor((splits, D + 1, D), T.float32),
-        chunks: T.int32,
-    ):
-        with T.Kernel(T.ceildiv(D, TJ), T.ceildiv(D, TI), splits, threads=threads) as (bj, bi, split):
-            T.pdl_trigger()
-            T.annotate_min_blocks_per_sm(PER_SM)
-            T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
-            T.annotate_consumer_reg_alloc(worker_registers(threads, PER_SM))
-            k_tile = T.alloc_shared((ROWS, TI), T.float32)
-            v_tile = T.alloc_shared((ROWS, TJ), T.float32)
-            k_high, k_low = T.alloc_shared((ROWS, TI), T.bfloat16), T.alloc_shared((ROWS, TI), T.bfloat16)
-            v_high, v_low = T.alloc_shared((ROWS, TJ), T.bfloat16), T.alloc_shared((ROWS, TJ), T.bfloat16)
-            features = T.alloc_fragment((ROWS, TI), T.float32)
-            values = T.alloc_fragment((ROWS, TJ), T.float32)
-            state = T.alloc_fragment((TJ, TI), T.float32)
-            sums = T.alloc_fragment((ROWS, TI), T.float32)  # over the chunks; over the rows once, at the end
-            sums_tile = T.alloc_shared((ROWS, TI), T.float32)
-            total = T.alloc_fragment((TI,), T.float32)
-            T.clear(state)
-            T.clear(sums)
-            steps = T.min(chunks, T.ceildiv(M, ROWS) - split * chunks)
-            for step in T.Pipelined(steps, num_stages=stages if aligned else 0):
-                T.copy(k[(split * chunks + step) * ROWS, bi * TI], k_tile, disable_tma=not aligned)
-                T.copy(v[(split * chunks + step) * ROWS, bj * TJ], v_tile, disable_tma=not aligned)
-                T.copy(v_tile, values)
-                for row, i in T.Parallel(ROWS, TI):
-                    features[row, i] = phi(k_tile[row, i])
-                for row, i in T.Parallel(ROWS, TI):
-                    sums[row, i] += features[row, i]
-                for row, i in T.Parallel(ROWS, TI):
-                    k_high[row, i] = T.cast(features[row, i], T.bfloat16)
-                    k_low[row, i] = T.cast(
-                        features[row, i] - T.cast(T.cast(features[row, i], T.bfloat16), T.float32), T.bfloat16
-                    )
-                for row, j in T.Parallel(ROWS, TJ):
-                    v_high[row, j] = T.cast(values[row, j], T.bfloat16)
-                    v_low[row, j] = T.cast(
-                        values[row, j] - T.cast(T.cast(values[row, j], T.bfloat16), T.float32), T.bfloat16
-                    )
-                T.gemm(v_high, k_low, state, transpose_A=True)
-                T.gemm(v_low, k_high, state, transpose_A=True)
-                T.gemm(v_high, k_high, state, transpose_A=True)
-            for j, i in T.Parallel(TJ, TI):
-                if bi * TI + i < D and bj * TJ + j < D:
-                    parts[split, bj * TJ + j, bi * TI + i] = state[j, i]
-            if bj == 0:
-                T.copy(sums, sums_tile)
-                T.clear(total)
-                for row in T.serial(ROWS):
-                    for i in T.Parallel(TI):
-                        total[i] += sums_tile[row, i]
-                # Rows beyond M are zero; φ(0) is 1. In s they met the zeros of v.
-                padding = T.max((split * chunks + steps) * ROWS - M, 0)
-                for i in T.Parallel(TI):
-                    if bi * TI + i < D:
-                        parts[split, D, bi * TI + i] = total[i] - T.cast(padding, T.float32)
-
-    return attention_parts
-
-
-@tilelang.jit
-def sum_kernel(MOST: int):
-    """total[x] = Σ_split parts[split, x]; parts [splits, n], total [n], splits <= MOST."""
-    splits, n = T.dynamic("splits"), T.dynamic("n")
-
-    @T.prim_func
-    def attention_sum(parts: T.Tensor((splits, n), T.float32), total: T.Tensor((n,), T.float32)):
-        with T.Kernel(T.ceildiv(n, LANES), threads=LANES * GROUPS) as block:
-            T.pdl_trigger()
-            T.pdl_sync()
-            thread = T.get_thread_binding()
-            x = block * LANES + thread % LANES
-            group = thread // LANES
-            shared = T.alloc_shared((GROUPS, LANES), T.float32)
-            mine = T.alloc_var(T.float32, init=0.0)
-            for i in T.unroll(T.ceildiv(MOST, GROUPS)):
-                mine = mine + T.if_then_else(i * GROUPS + group < splits and x < n, parts[i * GROUPS + group, x], 0)
-            shared[group, thread % LANES] = mine
-            T.sync_threads()
-            if group == 0 and x < n:
-                for i in T.unroll(1, GROUPS):
-                    mine = mine + shared[i, thread % LANES]
-                total[x] = mine
-
-    return attention_sum
-
-
-@tilelang.jit
-def output_kernel(D: int, BM: int, BN: int, BK: int, stages: int, threads: int):
-    """o [M, D]; q [M, D], state [D + 1, D] is sᵀ, and z [D] in the last row. One BM × BN tile of o per block."""
-    M = T.dynamic("M")
-    aligned = D % 4 == 0
-    DEPTH = T.ceildiv(D, BK) * BK
-
-    @T.prim_func
-    def attention_output(
-        q: T.Tensor((M, D), T.float32),
-        state: T.Tensor((D + 1, D), T.tfloat32),
+        parts: T.Tensor((splits, N), T.float32),
+        state: T.Tensor((D, D), T.tfloat32),
         z: T.Tensor((D,), T.float32),
         o: T.Tensor((M, D), T.float32),
         eps: T.float32,
+        chunks: T.int32,
+        blocks: T.int32,
     ):
-        # The tiles of the same rows of q side by side, so that q comes from memory once.
-        with T.Kernel(T.ceildiv(D, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
-            T.annotate_min_blocks_per_sm(PER_SM)
-            T.annotate_producer_reg_dealloc(LOADER_REGISTERS)
-            T.annotate_consumer_reg_alloc(worker_registers(threads, PER_SM))
-            q_tile = T.alloc_shared((BM, DEPTH), T.float32)
-            T.annotate_layout({q_tile: make_swizzled_layout(q_tile)})
-            state_tile = T.alloc_shared((BN, BK), T.tfloat32)
-            weights = T.alloc_shared((DEPTH,), T.float32)
-            features = T.alloc_fragment((BM, BK), T.float32)
-            operand = T.alloc_fragment((BM, BK), T.tfloat32)
-            numerator = T.alloc_fragment((BM, BN), T.float32)
-            denominator = T.alloc_fragment((BM,), T.float32)
-            part = T.alloc_fragment((BM,), T.float32)
-            T.copy(q[bm * BM, 0], q_tile, disable_tma=not aligned)
-            T.pdl_sync()
-            for d in T.Parallel(DEPTH):
-                weights[d] = T.if_then_else(d < D, z[d], 0)
-            T.clear(numerator)
-            T.fill(denominator, eps)
-            for step in T.Pipelined(T.ceildiv(D, BK), num_stages=stages if aligned else 0):
-                T.copy(state[bn * BN, step * BK], state_tile, disable_tma=not aligned)
-                for i, d in T.Parallel(BM, BK):  # padding needs no care: s and z load as zeros beyond D
-                    features[i, d] = phi(q_tile[i, step * BK + d])
-                T.copy(features, operand)
-                T.gemm(operand, state_tile, numerator, transpose_B=True)
-                for i, d in T.Parallel(BM, BK):
-                    features[i, d] *= weights[step * BK + d]
-                T.reduce_sum(features, part, dim=1)
-                for i in T.Parallel(BM):
-                    denominator[i] += part[i]
-            for i in T.Parallel(BM):
-                denominator[i] = 1 / denominator[i]
-            for i, j in T.Parallel(BM, BN):
-                numerator[i, j] *= denominator[i]
-            T.copy(numerator, o[bm * BM, bn * BN], disable_tma=True)
+        with T.Kernel(blocks, threads=threads) as block:
+            thread = T.get_thread_binding()
+            k_tile = T.alloc_shared((stages, ROWS, TI), T.float32)
+            v_tile = T.alloc_shared((stages, TJ // LINE, ROWS, LINE), T.float32)
+            T.annotate_layout({v_tile: make_full_bank_swizzled_layout(v_tile)})
+            features = T.alloc_shared((2, TI, ROWS), T.tfloat32)  # φ(k), turned around
+            q_tile = T.alloc_shared((EARLY, BM, LINE), T.tfloat32)
+            q_late = T.alloc_shared((LATE, BM, LINE), T.tfloat32) if LATE else q_tile
+            sums_tile = T.alloc_shared((threads,), T.float32)
+            groups_tile = T.alloc_shared((GROUPS, LANES * 4), T.float32)
+            state_tile = T.alloc_shared((slots, BN, LINE), T.tfloat32)
+            weights = T.alloc_shared((BM,), T.float32)
+            full = T.alloc_barrier([threads] * stages)
+            q_full = T.alloc_barrier(threads)
 
-    return attention_output
+            values = T.alloc_fragment((TJ, ROWS), T.tfloat32)
+            part = T.alloc_fragment((TJ, TI), T.float32)
+            numerator = T.alloc_fragment((BN, BM), T.float32)
+            coming = T.alloc_fragment((TJ, ROWS), T.float32)
+            keys = T.alloc_local((QUADS, 4), T.float32)
+            queries = T.alloc_local((TURNS, 4), T.float32)
+            mine = T.alloc_local((MOST, 4), T.float32)
+            rounded = T.alloc_local((4,), T.tfloat32)
+            scales = T.alloc_local((LINES, 4), T.float32)
+            denominators = T.alloc_local((TURNS,), T.float32)
+            total = T.alloc_var(T.float32, init=0.0)
+
+            tiles = (D // TI) * (D // TJ)
+            split = block // tiles
+            i0 = block % (D // TI) * TI
+            j0 = block % tiles // (D // TI) * TJ
+            start = split * chunks * ROWS
+            steps = T.max(0, T.min(chunks, T.ceildiv(M - start, ROWS)))
+            n0 = block % (D // BN) * BN
+            m0 = block // (D // BN) * BM
+
+            # Step 1.
+            for step in T.serial(stages):
+                if step < steps:
+                    load(k, v, k_tile, v_tile, full, step, start + step * ROWS, i0, j0)
+            # The compiler places tiles in the order of their first use: this one next to those of k and v, so that together they
+            # make room for the later ones. The same thread overwrites the zero.
+            features[0, thread % TI, thread // TI * 4] = T.cast(0, T.tfloat32)
+            T.clear(part)
+            for step in T.serial(steps):
+                slot = step % stages
+                T.mbarrier_wait_parity(full[slot], step // stages % 2)
+                # Of each eight rows the even ones come first, here and in values: so 32 threads, which read four rows of
+                # eight values for a product, find them in 32 banks of a swizzled tile.
+                for u in T.unroll(QUADS):
+                    quad = thread // TI + u * (threads // TI)
+                    for x in T.unroll(4):
+                        keys[u, x] = k_tile[slot, quad // 2 * 8 + x * 2 + quad % 2, thread % TI]
+                for j, m in T.Parallel(TJ, ROWS):
+                    coming[j, m] = v_tile[slot, j // LINE, m // 8 * 8 + m % 4 * 2 + m % 8 // 4, j % LINE]
+                for u in T.unroll(QUADS):
+                    quad = thread // TI + u * (threads // TI)
+                    for x in T.unroll(4):
+                        keys[u, x] = _general.phi(keys[u, x])
+                        total = total + keys[u, x]
+                        rounded[x] = to_tf32(keys[u, x])
+                    for x in T.vectorized(4):
+                        features[step % 2, thread % TI, quad * 4 + x] = rounded[x]
+                if wgmma:
+                    T.wait_wgmma(0)
+                for j, m in T.Parallel(TJ, ROWS):
+                    values[j, m] = to_tf32(coming[j, m])
+                T.fence_proxy_async()
+                T.sync_threads()
+                if step + stages < steps:
+                    next_row = start + (step + stages) * ROWS
+                    load(k, v, k_tile, v_tile, full, slot, next_row, i0, j0)
+                if step == T.max(0, steps - stages):  # k and v are all on their way
+                    load_q(q, q_tile, q_full, m0, 0, EARLY)
+                multiply(values, features[step % 2, :, :], part, transpose_B=True, policy=by_rows)
+            if steps == 0:
+                load_q(q, q_tile, q_full, m0, 0, EARLY)
+            if wgmma:
+                T.wait_wgmma(0)
+            T.fence_proxy_async()
+            T.sync_threads()
+            load_q(q, q_late, q_full, m0, EARLY, LATE)
+            T.mbarrier_arrive(q_full)
+            if steps > 0:
+                for j, i in T.Parallel(TJ, TI):
+                    parts[split, (j0 + j) * D + i0 + i] = part[j, i]
+                sums_tile[thread] = total
+                T.sync_threads()
+                if j0 == 0 and thread < TI:
+                    for x in T.unroll(1, threads // TI):
+                        total = total + sums_tile[thread + x * TI]
+                    # Rows beyond M are zero; φ(0) is 1. In s they met the zeros of v.
+                    padding = T.max(0, start + steps * ROWS - M)
+                    parts[split, D * D + i0 + thread] = total - T.cast(padding, T.float32)
+            T.sync_grid()
+
+            # Step 2.
+            lane, group = thread % LANES, thread // LANES
+            for turn in T.serial(T.ceildiv(T.ceildiv(N, LANES * 4) - block, blocks)):
+                x0 = ((turn * blocks + block) * LANES + lane) * 4
+                for n in T.unroll(MOST):
+                    for x in T.vectorized(4):
+                        mine[n, x] = 0
+                    if n * GROUPS + group < splits and x0 < N:
+                        for x in T.vectorized(4):
+                            mine[n, x] = parts[n * GROUPS + group, x0 + x]
+                for n in T.unroll(1, MOST):
+                    for x in T.unroll(4):
+                        mine[0, x] += mine[n, x]
+                for x in T.vectorized(4):
+                    groups_tile[group, lane * 4 + x] = mine[0, x]
+                T.sync_threads()
+                if group == 0 and x0 < N:
+                    for n in T.unroll(1, GROUPS):
+                        for x in T.vectorized(4):
+                            mine[0, x] += groups_tile[n, lane * 4 + x]
+                    if x0 < D * D:
+                        for x in T.unroll(4):
+                            rounded[x] = to_tf32(mine[0, x])
+                        for x in T.vectorized(4):
+                            state[x0 // D, x0 % D + x] = rounded[x]
+                    else:
+                        for x in T.vectorized(4):
+                            z[x0 - D * D + x] = mine[0, x]
+                T.sync_threads()
+            T.sync_grid()
+
+            # Step 3. Tiles of sᵀ come by cp.async: TMA may not see what other multiprocessors have stored in this launch.
+            T.mbarrier_wait_parity(q_full, 0)
+            if m0 < M:
+                for line in T.unroll(slots):
+                    T.async_copy(state[n0 : n0 + BN, line * LINE : (line + 1) * LINE], state_tile[line, :, :])
+                for line in T.unroll(LINES):
+                    for x in T.vectorized(4):
+                        scales[line, x] = z[line * LINE + thread % 8 * 4 + x]
+                for turn in T.unroll(TURNS):
+                    denominators[turn] = 0
+                for line in list(range(LINES)):  # a list: written out here, so that the counts of copies are constants
+                    tile = q_tile if line < EARLY else q_late
+                    at = line if line < EARLY else line - EARLY
+                    for turn in T.unroll(TURNS):
+                        if turn * HEIGHT + thread // 8 < BM:
+                            for x in T.vectorized(4):
+                                queries[turn, x] = T.cast(
+                                    tile[at, turn * HEIGHT + thread // 8, thread % 8 * 4 + x], T.float32
+                                )
+                    for turn in T.unroll(TURNS):
+                        for x in T.unroll(4):
+                            queries[turn, x] = _general.phi(queries[turn, x])
+                            denominators[turn] += queries[turn, x] * scales[line, x]
+                            rounded[x] = to_tf32(queries[turn, x])
+                        if turn * HEIGHT + thread // 8 < BM:
+                            for x in T.vectorized(4):
+                                tile[at, turn * HEIGHT + thread // 8, thread % 8 * 4 + x] = rounded[x]
+                    begun = min(slots + max(line - 1, 0), LINES)
+                    T.ptx_wait_group(begun - line - 1)
+                    if wgmma:
+                        T.wait_wgmma(0)
+                    T.fence_proxy_async()
+                    T.sync_threads()
+                    multiply(
+                        state_tile[line % slots, :, :], tile[at, :, :], numerator,
+                        transpose_B=True, policy=by_tile, clear_accum=line == 0,
+                    )  # fmt: skip
+                    if line > 0 and begun < LINES:  # the slot of the product that has just ended
+                        T.async_copy(
+                            state[n0 : n0 + BN, begun * LINE : (begun + 1) * LINE], state_tile[begun % slots, :, :]
+                        )
+                for turn in T.unroll(TURNS):
+                    for x in T.unroll(3):
+                        denominators[turn] += T.shfl_xor(denominators[turn], 1 << x)
+                    if thread % 8 == 0 and turn * HEIGHT + thread // 8 < BM:
+                        weights[turn * HEIGHT + thread // 8] = 1 / (denominators[turn] + eps)
+                T.sync_threads()
+                if wgmma:
+                    T.wait_wgmma(0)
+                for n, m in T.Parallel(BN, BM):
+                    if m0 + m < M:
+                        o[m0 + m, n0 + n] = numerator[n, m] * weights[m]
+
+    return linear_attention
 
 
 def run(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, TI: int, TJ: int, ROWS: int, SPLITS: int,
-    BM: int, BN: int, stages: int, threads: int,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, eps: float, *, JOINT: bool, TI: int, TJ: int, ROWS: int,
+    SPLITS: int, BM: int, BN: int, stages: int, threads: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Return o [M, D] of q, k, v [M, D]. At most SPLITS blocks share the rows of one tile of s."""
+    """Return o [M, D] of q, k, v [M, D]. At most SPLITS blocks share the rows of one tile of s. JOINT: in one launch."""
     M, D = q.shape
+    if not JOINT:
+        return _general.attention(
+            q, k, v, eps, TI=TI, TJ=TJ, ROWS=ROWS, SPLITS=SPLITS, BM=BM, BN=BN, stages=stages, threads=threads
+        )
     chunks = -(-M // (SPLITS * ROWS))  # of ROWS rows, in one split
     splits = -(-M // (chunks * ROWS))  # so that none is empty
-    parts = torch.empty([splits, D + 1, D], dtype=torch.float32, device=q.device)
-    state = torch.empty([D + 1, D], dtype=torch.float32, device=q.device)
+    blocks = multiprocessors(q.device)
+    if blocks < max(splits * (D // TI) * (D // TJ), -(-M // BM) * (D // BN)):  # the blocks could not all run at once
+        return _general.attention(q, k, v, eps, **_general.default(M, D))
+    parts = torch.empty([splits, D * D + D], dtype=torch.float32, device=q.device)
+    state = torch.empty([D, D], dtype=torch.float32, device=q.device)
+    z = torch.empty([D], dtype=torch.float32, device=q.device)
     o = torch.empty_like(q)
-    parts_kernel(D, TI, TJ, ROWS, stages, threads)(k, v, parts, chunks)
-    sum_kernel(_power(splits))(parts.view(splits, -1), state.view(-1))
-    output_kernel(D, BM, BN, 32, stages, threads)(q, state, state[D], o, eps)
+    joint_kernel(D, TI, TJ, ROWS, SPLITS, BM, BN, stages)(q, k, v, parts, state, z, o, eps, chunks, blocks)
     return o
 
 
-def _power(n: int) -> int:
-    """The smallest power of two that is at least n."""
-    return 1 << (n - 1).bit_length()
-
-
-def _config(
-    case: Case, TI: int, TJ: int, ROWS: int, blocks: int, BM: int, BN: int, stages: int, threads: int
-) -> Config:
-    """SPLITS gives about `blocks` blocks in the first launch, each with at least two chunks of ROWS rows."""
-    tiles = -(-case["D"] // TI) * -(-case["D"] // TJ)
-    splits = max(1, min(128, blocks // tiles, -(-case["M"] // (2 * ROWS))))
+def _joint(case: Case, TI: int, TJ: int, ROWS: int, BN: int, stages: int) -> Config | None:
+    """A configuration of one launch; None where it doesn't fit into shared memory. A part has at least two chunks."""
+    M, D = case["M"], case["D"]
+    tiles = D // TI * (D // TJ)
+    splits = max(1, min(MULTIPROCESSORS // tiles, -(-M // (2 * ROWS))))
+    # Equal shares of o. Few rows share their tile of s among too few.
+    rows = -(-M // (MULTIPROCESSORS // (D // BN)))
+    unit = 16 if BN == TJ else 32  # products 16 columns wide, of which two warp groups share a tile of 64 rows
+    BM = max(64 if D > 128 else 32, -(-rows // unit) * unit)
+    first_bytes = (stages * (TI + TJ) + 2 * TI) * ROWS * 4
+    late_bytes = max(0, D // LINE - (ROOM - first_bytes) // (BM * LINE * 4)) * BM * LINE * 4
+    if BM > 256 or first_bytes - OTHERS - late_bytes < min(3, D // LINE) * BN * LINE * 4:  # TMA; tiles of sᵀ in flight
+        return None
     return {
-        "TI": TI, "TJ": TJ, "ROWS": ROWS, "SPLITS": splits, "BM": BM, "BN": BN, "stages": stages, "threads": threads
+        "JOINT": True, "TI": TI, "TJ": TJ, "ROWS": ROWS, "SPLITS": splits, "BM": BM, "BN": BN, "stages": stages,
+        "threads": 2 * TJ,
     }  # fmt: skip
+
+
+def _joints(case: Case) -> list[Config]:
+    """Configurations of one launch, the best first: wide tiles of o need few rows of q, narrow ones little of s."""
+    D = case["D"]
+    if D not in (64, 128, 256):
+        return []
+    TI, TJ = max(64, D // 2), min(128, D)
+    found = [
+        _joint(case, TI, TJ, rows, bn, stages)
+        for bn in sorted({64, TJ})
+        for rows, stages in ((32, 3), (32, 2), (16, 4), (32, 4))
+    ]
+    return [config for config in found if config is not None]
+
+
+def _separate(config: dict[str, int]) -> Config:
+    return {"JOINT": False, **config}
 
 
 def default(case: Case) -> Config:
     M, D = case["M"], case["D"]
-    width = min(64, max(32, _power(D)))
-    wide = D > 128
-    BN = 128 if wide else width
-    while BN > 32 and -(-M // 64) * -(-D // BN) < 120:  # the widest tile with which 132 multiprocessors have one each
-        BN //= 2
-    # Two blocks for each of 132 multiprocessors: one multiplies while the other computes φ and splits numbers. Their number
-    # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one.
-    blocks = 264 if D >= 64 else 132
-    return _config(case, width, 128 if wide else 64, 32, blocks, 64, BN, 2, 128)
+    joints = _joints(case)
+    if joints and (D > 128 or (D == 128 and M >= 2048)):
+        return joints[0]
+    return _separate(_general.default(M, D))
 
 
 def space(case: Case) -> list[Config]:
-    widest = min(128, max(32, _power(case["D"])))
-    narrow = min(64, widest)
-    configs = [default(case)] + [
-        _config(case, narrow, tj, rows, blocks, bm, bn, stages, 128)
-        for tj in sorted({64, max(64, widest)})
-        for rows in (32, 64)
-        for blocks in (132, 264)
-        for bm, bn in sorted({(64, narrow), (64, widest)})
-        for stages in (2, 3)
-    ]
+    configs = [default(case), *_joints(case), *map(_separate, _general.space(case["M"], case["D"]))]
     return [config for n, config in enumerate(configs) if config not in configs[:n]]
 
 

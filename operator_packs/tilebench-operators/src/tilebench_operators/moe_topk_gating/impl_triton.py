@@ -1,10 +1,11 @@
 """Gating in Triton: one program takes several tokens, and finds their k largest logits one after the other.
 
-What counts is the number of instructions per logit. A 16-bit logit and its column are packed into one 32-bit key: the logit
-above, as an integer in the same order, and the column below, counted from the end so that of equal logits the lowest
-column is the largest key. One maximum finds both, and since keys are unique, comparing keys removes the winner. For
-fp32 logits such keys would have 64 bits, which take two registers and twice the instructions: there, a second
-reduction finds the lowest column that holds the maximum.
+What counts is the number of instructions per logit. A 16-bit logit and its column are packed into one unsigned 32-bit key:
+the logit above, as an integer in the same order, and the column below, counted from the end so that of equal logits the
+lowest column is the largest key. One maximum finds both, and one subtraction removes the winner: keys are unique, so the
+winner becomes 0, while all below it wrap around and stay in order, above what was removed earlier. For fp32 logits such
+keys would have 64 bits, which take two registers and twice the instructions: there, a second reduction finds the lowest
+column that holds the maximum.
 """
 
 import torch
@@ -12,32 +13,54 @@ import triton
 import triton.language as tl
 from tilebench_core import Case, Config, Kernel
 
-LOWEST = tl.constexpr(-(1 << 31))
+LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = 2^(x·log2 e), and the GPU has an instruction for 2^x
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit
-def flip(key):
-    """Map a key whose upper half is a float's bits to an integer in the same order, and back.
+def pack(x, code):
+    """Keys (uint32) of 16-bit logits x and 16-bit codes: the logit's order above, the code below.
 
-    Negative floats order by falling bits; the column stays as it is.
+    A float's bits as an unsigned integer in the same order: the sign turns around, and of negative numbers all bits do. That is
+    done to two logits at once, and one instruction joins a logit and its code.
     """
-    return key ^ ((key >> 31) & 0x7FFF0000)
+    bits = (x + 0.0).to(x.dtype).to(tl.int16, bitcast=True)  # -0 + 0 is +0, with which it ties
+    if INTERPRETED:
+        wide = bits.to(tl.int32)
+        ordered = (wide ^ ((wide >> 16) | 0x8000)) & 0xFFFF
+        return ((ordered << 16) | code.to(tl.int32)).to(tl.uint32, bitcast=True)
+    else:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .b32 ordered;
+            prmt.b32 ordered, $2, 0, 0xbb99;
+            or.b32 ordered, ordered, 0x80008000;
+            xor.b32 ordered, ordered, $2;
+            prmt.b32 $0, ordered, $3, 0x1054;
+            prmt.b32 $1, ordered, $3, 0x3276;
+            }""",
+            "=r,=r,r,r", [bits, code], dtype=tl.uint32, is_pure=True, pack=2,
+        )  # fmt: skip
 
 
 @triton.jit
-def largest_packed(x, columns, E, slots, K: tl.constexpr):
+def largest_packed(x, columns, E, slots, K: tl.constexpr, INSIDE: tl.constexpr):
     """The K largest of x [rows, BLOCK], 16 bits wide: their values as fp32 and their columns, both [rows, SLOTS]."""
-    bits = (x + 0.0).to(x.dtype).to(tl.int16, bitcast=True).to(tl.int32)  # -0 + 0 is +0, with which it ties
-    keys = tl.where(columns < E, flip((bits << 16) | (0x7FFF - columns)), LOWEST)
-    winners = tl.full([x.shape[0], slots.shape[1]], LOWEST, tl.int32)
+    keys = pack(x, (0x7FFF - columns).to(tl.int16))
+    if not INSIDE:
+        keys = tl.where(columns < E, keys, 0)
+    found = tl.zeros([x.shape[0], 1], tl.uint32)
+    winners = tl.zeros([x.shape[0], slots.shape[1]], tl.uint32)
     for slot in tl.static_range(K):
         winner = tl.max(keys, axis=1, keep_dims=True)
-        winners = tl.where(slots == slot, winner, winners)
+        found += winner  # all keys have become smaller by what was found last
+        winners = tl.where(slots == slot, found, winners)
         if slot + 1 < K:
-            keys = tl.where(keys == winner, LOWEST, keys)
-    bits = flip(winners)
-    values = (bits >> 16).to(tl.int16).to(x.dtype, bitcast=True).to(tl.float32)
-    return values, 0x7FFF - (bits & 0xFFFF)
+            keys -= winner
+    keys = winners.to(tl.int32, bitcast=True)
+    bits = (keys >> 16) ^ (~(keys >> 31) | 0x8000)
+    values = bits.to(tl.int16).to(x.dtype, bitcast=True).to(tl.float32)
+    return values, 0x7FFF - (keys & 0xFFFF)
 
 
 @triton.jit
@@ -59,9 +82,12 @@ def largest(x, columns, E, slots, K: tl.constexpr):
 @triton.jit
 def gating_kernel(
     logits_ptr, weights_ptr, indices_ptr, M, E,
-    K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, INSIDE: tl.constexpr,
 ):  # fmt: skip
-    """One program, ROWS tokens: logits point to [M, E], weights and indices to [M, K]; BLOCK >= E, SLOTS >= K."""
+    """One program, ROWS tokens: logits point to [M, E], weights and indices to [M, K]; BLOCK >= E, SLOTS >= K.
+
+    INSIDE: BLOCK is E.
+    """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     columns = tl.arange(0, BLOCK)[None, :]
     slots = tl.arange(0, SLOTS)[None, :]
@@ -69,10 +95,10 @@ def gating_kernel(
     if x.dtype == tl.float32:
         values, indices = largest(x, columns, E, slots, K)
     else:
-        values, indices = largest_packed(x, columns, E, slots, K)
+        values, indices = largest_packed(x, columns, E, slots, K, INSIDE)
 
     values = tl.where(slots < K, values, float("-inf"))
-    numerators = tl.exp(values - tl.max(values, axis=1, keep_dims=True))
+    numerators = tl.exp2((values - tl.max(values, axis=1, keep_dims=True)) * LOG2_E)
     weights = numerators * (1.0 / tl.sum(numerators, axis=1, keep_dims=True))
     out = rows.to(tl.int64) * K + slots
     mask = (rows < M) & (slots < K)
@@ -86,9 +112,10 @@ def run(
     """Return weights [M, k] in the dtype of logits [M, E], and indices [M, k] int32, in descending order."""
     weights = torch.empty((M, k), dtype=logits.dtype, device=logits.device)
     indices = torch.empty((M, k), dtype=torch.int32, device=logits.device)
+    BLOCK = triton.next_power_of_2(E)
     gating_kernel[(triton.cdiv(M, ROWS),)](
         logits, weights, indices, M, E,
-        K=k, SLOTS=triton.next_power_of_2(k), ROWS=ROWS, BLOCK=triton.next_power_of_2(E), num_warps=num_warps,
+        K=k, SLOTS=triton.next_power_of_2(k), ROWS=ROWS, BLOCK=BLOCK, INSIDE=BLOCK == E, num_warps=num_warps,
     )  # fmt: skip
     return weights, indices
 

@@ -1,281 +1,461 @@
-"""Selection of the k largest values in TileLang: a bound, a filter, ranks by counting; three launches, exact for any input.
+"""Selection of the k largest values in TileLang: one launch, exact for any input.
 
-If every one of B groups has M values at or above a bound, with B·M >= k, then so does the k-th largest value of all:
-nothing below the bound can be selected. `find_bounds` takes the M-th largest value of every group, `filter_values` keeps
-what reaches the least of them, and `rank_values` counts for each value that is left how many are larger: its place in the
-result. Counting compares all pairs, but all multiprocessors share the work and no step waits for another one, unlike in a
-sort. On N(0, 1) a few times k values pass, at most some thousand. A short array goes straight to the last launch.
+A short array (`select_short`) fits into one block's registers. If the largest values of k groups of threads are at or above
+a bound, so is the k-th largest value of all: what reaches the bound is sorted by linear bins between the bound and the
+maximum. Bins are counted in shared memory, their counts summed up, and the few values of a bin rank each other.
+
+A long array (`select_long`) is cut into one share per multiprocessor. Each block publishes its RANKS largest values as a
+sorted list; behind a barrier of the whole grid, a value's place in the result is the sum of its places in all lists, which
+binary searches find. That is right if k values reach the last entry of every list, which each block sees by itself.
+Of k values in random order a share has about k / BLOCKS, so it takes an unlucky order (a sorted array) to fail. Then the
+k-th largest value is found bit by bit, with a barrier for each.
 """
+
+import math
 
 import tilelang
 import tilelang.language as T
 import torch
-from tilebench_core import Case, Config, Kernel
+from tilebench_core import Case, Config, Kernel, multiprocessors
 
-SHORT = 4096  # values that are ranked without a filter
-TILE = 4096  # elements of a block of `find_bounds` and `filter_values`
-RUN = 16  # neighbours, of a thread of `find_bounds`
-THREADS = TILE // RUN
-RANK_BLOCKS = 512  # the host does not know how many values are left
+BINS = 2048
+MOST_BLOCKS = 128
+MOST_RANKS = 64
+MOST_VALUES = 32  # that a thread of `select_long` keeps; beyond, every array takes the way bit by bit
+FINITE = 3.4028234663852886e38  # the largest finite fp32 number
 # The barriers below are enough, the compiler would double them; and the kernels here keep to their arrays by themselves.
 UNCHECKED = {
+    tilelang.PassConfigKey.TL_DISABLE_SHARED_MEMORY_REUSE: True,
     tilelang.PassConfigKey.TL_DISABLE_THREAD_STORAGE_SYNC: True,
     tilelang.PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS: True,
 }
 
 
 @T.macro
-def group_maximum(values, partial, largest, tid, RUNS: int):
-    """largest [1]: of values [RUN] of RUNS neighbouring threads, a power of two; partial [warps] is for their exchange."""
-    largest[0] = values[0]
-    for e in T.unroll(1, RUN):
-        largest[0] = T.max(largest[0], values[e])
-    for step in T.unroll(min(5, RUNS.bit_length() - 1)):
-        largest[0] = T.max(largest[0], T.shfl_xor(largest[0], 1 << step))
-    if RUNS > 32:
-        T.sync_threads()
-        if tid % 32 == 0:
-            partial[tid // 32] = largest[0]
-        T.sync_threads()
-        for w in T.unroll(RUNS // 32):
-            largest[0] = T.max(largest[0], partial[tid // RUNS * (RUNS // 32) + w])
-
-
-@tilelang.jit(pass_configs=UNCHECKED)
-def bound_kernel(SIZE: int, WIDTH: int):
-    """bounds [groups]: the M-th largest of each group of SIZE values of x [n], or less if values are equal; M is small.
-
-    A group takes every groups-th run of 16 neighbours, so that a sorted array has groups of equal standing. WIDTH values
-    are read at once.
-    """
-    n, groups = T.dynamic("n, groups")
-    RUNS = SIZE // RUN
-    GROUPS = TILE // SIZE
-
-    @T.prim_func
-    def find_bounds(
-        x: T.Tensor((n,), T.float32), bounds: T.Tensor((groups,), T.float32), count: T.Tensor((1,), T.int32), M: T.int32
-    ):
-        with T.Kernel(T.ceildiv(groups, GROUPS), threads=THREADS) as block:
-            values = T.alloc_local((RUN,), T.float32)
-            largest = T.alloc_local((1,), T.float32)
-            partial = T.alloc_shared((THREADS // 32,), T.float32)
-            tid = T.get_thread_binding()
-            for e in T.unroll(RUN):
-                values[e] = -T.infinity(T.float32)
-            if block * GROUPS + tid // RUNS < groups:
-                for u in T.unroll(RUN // WIDTH):
-                    for v in T.vectorized(WIDTH):
-                        values[u * WIDTH + v] = x[
-                            (tid % RUNS * groups + block * GROUPS + tid // RUNS) * RUN + u * WIDTH + v
-                        ]
-            group_maximum(values, partial, largest, tid, RUNS)
-            for _ in T.serial(M - 1):
-                for e in T.unroll(RUN):
-                    if values[e] == largest[0]:
-                        values[e] = -T.infinity(T.float32)
-                group_maximum(values, partial, largest, tid, RUNS)
-            if tid % RUNS == 0 and block * GROUPS + tid // RUNS < groups:
-                bounds[block * GROUPS + tid // RUNS] = largest[0]
-            if block == 0 and tid == 0:
-                count[0] = 0  # for the next launch
-
-    return find_bounds
-
-
-@tilelang.jit(pass_configs=UNCHECKED)
-def filter_kernel(WIDTH: int):
-    """Append the values of x [n] that reach the least of bounds [groups] to kept, in any order; count them.
-
-    WIDTH values of x are read at once.
-    """
-    n, groups, room = T.dynamic("n, groups, room")
-
-    @T.prim_func
-    def filter_values(
-        x: T.Tensor((n,), T.float32),
-        bounds: T.Tensor((groups,), T.float32),
-        count: T.Tensor((1,), T.int32),
-        kept: T.Tensor((room,), T.float32),
-    ):
-        with T.Kernel(T.ceildiv(n, TILE), threads=THREADS) as block:
-            values = T.alloc_local((RUN,), T.float32)
-            least = T.alloc_local((1,), T.float32)
-            mine = T.alloc_local((1,), T.int32)
-            place = T.alloc_local((1,), T.int32)
-            minima = T.alloc_shared((THREADS // 32,), T.float32)
-            taken = T.alloc_shared((1,), T.int32)
-            first = T.alloc_shared((1,), T.int32)
-            tid = T.get_thread_binding()
-            if block * TILE + TILE <= n:
-                for u in T.unroll(RUN // 4):
-                    for w in T.unroll(4 // WIDTH):
-                        for v in T.vectorized(WIDTH):
-                            values[u * 4 + w * WIDTH + v] = x[block * TILE + (u * THREADS + tid) * 4 + w * WIDTH + v]
-            else:
-                for e in T.unroll(RUN):
-                    values[e] = -T.infinity(T.float32)
-                    if block * TILE + (e // 4 * THREADS + tid) * 4 + e % 4 < n:
-                        values[e] = x[block * TILE + (e // 4 * THREADS + tid) * 4 + e % 4]
-            least[0] = T.infinity(T.float32)
-            for i in T.serial(T.ceildiv(groups, THREADS)):
-                if i * THREADS + tid < groups:
-                    least[0] = T.min(least[0], bounds[i * THREADS + tid])
-            least[0] = T.warp_reduce_min(least[0])
-            if tid % 32 == 0:
-                minima[tid // 32] = least[0]
-            if tid == 0:
-                taken[0] = 0
-            T.sync_threads()
-            for w in T.unroll(THREADS // 32):
-                least[0] = T.min(least[0], minima[w])
-            # The block reserves room with one addition, its threads divide it among themselves in shared memory.
-            mine[0] = 0
-            for e in T.unroll(RUN):
-                if values[e] >= least[0] and block * TILE + (e // 4 * THREADS + tid) * 4 + e % 4 < n:
-                    mine[0] += 1
-            if mine[0] > 0:
-                place[0] = T.atomic_add(taken[0], mine[0], return_prev=True)
-            T.sync_threads()
-            if tid == 0 and taken[0] > 0:
-                first[0] = T.atomic_add(count[0], taken[0], return_prev=True)
-            T.sync_threads()
-            if mine[0] > 0:
-                place[0] += first[0]
-                for e in T.unroll(RUN):
-                    if values[e] >= least[0] and block * TILE + (e // 4 * THREADS + tid) * 4 + e % 4 < n:
-                        kept[place[0]] = values[e]
-                        place[0] += 1
-
-    return filter_values
+def load_share(x, values, begin, end, tid, VALUES: int, WIDTH: int, threads: int):
+    """values [VALUES]: a thread's quads of x[begin:end], WIDTH values read at once; -inf where there are none."""
+    if begin + VALUES * threads <= end:
+        for u in T.unroll(VALUES // 4):
+            for w in T.unroll(4 // WIDTH):
+                for v in T.vectorized(WIDTH):
+                    values[u * 4 + w * WIDTH + v] = x[begin + (u * threads + tid) * 4 + w * WIDTH + v]
+    else:
+        for e in T.unroll(VALUES):
+            values[e] = -T.infinity(T.float32)
+            if begin + (e // 4 * threads + tid) * 4 + e % 4 < end:
+                values[e] = x[begin + (e // 4 * threads + tid) * 4 + e % 4]
 
 
 @T.macro
-def successor(x):
-    """The next larger fp32 number; infinity's is a NaN."""
-    bits = T.alloc_local((1,), T.int32)
-    bits[0] = T.reinterpret(x[0], T.int32)
-    if (bits[0] & 0x7FFFFFFF) == 0:
-        bits[0] = 0  # not -0
-    bits[0] += T.if_then_else(bits[0] < 0, -1, 1)
-    x[0] = T.reinterpret(bits[0], T.float32)
+def group_bound(values, bound, first, wanted, active, tid, VALUES: int):
+    """bound [1]: the largest value of the thread's group, of up to a warp's threads; `active` threads have values.
+
+    Groups are as large as leaves `wanted` of them. One without values has no say: infinity.
+    """
+    bound[0] = values[0]
+    for e in T.unroll(1, VALUES):
+        bound[0] = T.max(bound[0], values[e])
+    first[0] = tid
+    for step in T.unroll(5):
+        if (2 << step) * wanted <= active:
+            bound[0] = T.max(bound[0], T.shfl_xor(bound[0], 1 << step))
+            first[0] = first[0] & ~(1 << step)
+    if first[0] >= active:
+        bound[0] = T.infinity(T.float32)
+
+
+def add_shared(element, amount):
+    """Add to an int32 in shared memory and return what was there. T.atomic_add would do so by generic addresses."""
+    return T.call_extern("int32", "atomicAdd", T.address_of(element), amount)
+
+
+@T.macro
+def keep_values(values, bound, kept, taken, place, total, lane, VALUES: int, ROOM: int):
+    """Append what reaches bound [1] to kept [ROOM] in any order, and count it in taken [1], which is above ROOM if it is too
+    much. A warp reserves room with one addition.
+    """
+    total[0] = 0
+    for e in T.unroll(VALUES):
+        if values[e] >= bound[0]:
+            total[0] += 1
+    place[0] = total[0]
+    for step in T.unroll(5):
+        before = T.shfl_up(place[0], 1 << step)
+        if lane >= 1 << step:
+            place[0] += before
+    place[0] -= total[0]
+    total[0] += place[0]
+    if lane == 31:
+        total[0] = add_shared(taken[0], total[0])
+    place[0] += T.shfl_sync(total[0], 31)
+    for e in T.unroll(VALUES):
+        if values[e] >= bound[0]:
+            if place[0] < ROOM:
+                kept[place[0]] = values[e]
+            place[0] += 1
+
+
+def bin_of(value, high, scale):
+    """A value's bin, from the largest down. Infinities and NaN products end up in the first or last one, in order."""
+    return T.cast(T.min(T.max((high - value) * scale, T.float32(0.0)), T.float32(BINS - 1)), T.int32)
 
 
 @tilelang.jit(pass_configs=UNCHECKED)
-def rank_kernel(counted: bool, CHUNK: int, VALUES: int, threads: int):
-    """y [k], the largest of x [n], or of the first count[0] of x; blocks take turns at chunks of CHUNK values.
-
-    A turn compares them with VALUES · threads others. If counted, x goes on for as many elements behind the values.
-
-    Equal values are ranked by their index: for those before the chunk, "not less" instead of "greater" counts. Their
-    successors among the fp32 numbers are compared, which is one comparison for all. Infinity's is a NaN, which is not
-    less than or equal to anything.
-    """
+def short_kernel(VALUES: int, WIDTH: int, threads: int):
+    """y [k], the largest of x [n], n <= VALUES · threads, by one block."""
     n, k = T.dynamic("n, k")
-    TURN = VALUES * threads
+    WARPS = threads // 32
+    OWN = BINS // threads  # bins that a thread sums up
+    BATCH = 4  # atomic additions under way
+    ROOM = VALUES * threads
 
     @T.prim_func
-    def rank_values(
-        x: T.Tensor((n,), T.float32), count: T.Tensor((1,), T.int32), y: T.Tensor((k,), T.float32), blocks: T.int32
-    ):
-        with T.Kernel(blocks, threads=threads) as block:
-            ranks = T.alloc_shared((CHUNK,), T.int32)
-            value = T.alloc_local((CHUNK,), T.float32)
-            others = T.alloc_local((VALUES,), T.float32)
-            other = T.alloc_local((1,), T.float32)
-            larger = T.alloc_local((CHUNK,), T.float32)
-            least = T.alloc_local((1,), T.int32)
-            rank = T.alloc_local((1,), T.int32)
-            end = T.alloc_local((1,), T.int32)
+    def select_short(x: T.Tensor((n,), T.float32), y: T.Tensor((k,), T.float32)):
+        with T.Kernel(1, threads=threads):
+            kept = T.alloc_shared((ROOM,), T.float32)
+            ordered = T.alloc_shared((ROOM,), T.float32)
+            bins = T.alloc_shared((BINS,), T.int32)
+            lows = T.alloc_shared((WARPS,), T.float32)
+            highs = T.alloc_shared((WARPS,), T.float32)
+            counts = T.alloc_shared((WARPS,), T.int32)
+            taken = T.alloc_shared((1,), T.int32)
+            finish = T.alloc_shared((1,), T.int32)
+            values = T.alloc_local((VALUES,), T.float32)
+            bound = T.alloc_local((1,), T.float32)
+            low = T.alloc_local((1,), T.float32)
+            high = T.alloc_local((1,), T.float32)
+            scale = T.alloc_local((1,), T.float32)
+            value = T.alloc_local((1,), T.float32)
+            place = T.alloc_local((1,), T.int32)
+            total = T.alloc_local((1,), T.int32)
+            mine = T.alloc_local((OWN,), T.int32)
+            places = T.alloc_local((BATCH,), T.int32)
+            columns = T.alloc_local((4,), T.float32)
+            own_bin = T.alloc_local((1,), T.int32)
+            start = T.alloc_local((1,), T.int32)
             tid = T.get_thread_binding()
-            if counted:
-                end[0] = count[0]
+            lane = tid % 32
+            warp = tid // 32
+            active = T.min(T.ceildiv(n, 4), threads)
+            load_share(x, values, 0, n, tid, VALUES, WIDTH, threads)
+            for b in T.unroll(OWN):
+                bins[b * threads + tid] = 0
+            if tid == 0:
+                taken[0] = 0
+            # Where there are fewer threads than k, each has two or four groups, of neighbouring columns of its quads.
+            for c in T.unroll(4):
+                columns[c] = values[c]
+                for u in T.unroll(1, VALUES // 4):
+                    columns[c] = T.max(columns[c], values[u * 4 + c])
+            high[0] = T.max(T.max(columns[0], columns[1]), T.max(columns[2], columns[3]))
+            if k <= active:
+                group_bound(values, low, place, k, active, tid, VALUES)
             else:
-                end[0] = n
-            for chunk in T.serial(T.ceildiv(end[0] - block * CHUNK, blocks * CHUNK)):
-                first = (chunk * blocks + block) * CHUNK
-                if tid < CHUNK:
-                    ranks[tid] = 0
-                for c in T.unroll(CHUNK):
-                    value[c] = -T.infinity(T.float32)
-                    if first + c < end[0]:
-                        value[c] = x[first + c]
-                least[0] = 0
-                T.sync_threads()
-                # One turn, unless unlucky data let much pass; then no more turns than the chunk's largest value needs.
-                for turn in T.serial(T.ceildiv(end[0], TURN)):
-                    if least[0] < k:
-                        if counted:
-                            for u in T.unroll(VALUES // 4):
-                                for v in T.vectorized(4):
-                                    others[u * 4 + v] = x[turn * TURN + (u * threads + tid) * 4 + v]
-                        else:
-                            for e in T.unroll(VALUES):
-                                if turn * TURN + (e // 4 * threads + tid) * 4 + e % 4 < n:
-                                    others[e] = x[turn * TURN + (e // 4 * threads + tid) * 4 + e % 4]
-                        for c in T.unroll(CHUNK):
-                            larger[c] = 0.0
-                        for e in T.unroll(VALUES):
-                            other[0] = others[e]
-                            if turn * TURN + (e // 4 * threads + tid) * 4 + e % 4 < first:
-                                successor(other)
-                            if turn * TURN + (e // 4 * threads + tid) * 4 + e % 4 >= end[0]:
-                                other[0] = -T.infinity(T.float32)
-                            for c in T.unroll(CHUNK):
-                                larger[c] += T.if_then_else(other[0] <= value[c], T.float32(0.0), T.float32(1.0))
-                        for c in T.unroll(CHUNK):
-                            rank[0] = T.warp_reduce_sum(T.cast(larger[c], T.int32))
-                            if tid % 32 == 0:
-                                T.atomic_add(ranks[c], rank[0])
-                        T.sync_threads()
-                        if turn * TURN + TURN < end[0]:
-                            least[0] = ranks[0]
-                            for c in T.unroll(1, CHUNK):
-                                least[0] = T.min(least[0], ranks[c])
-                            T.sync_threads()
-                if tid < CHUNK and first + tid < end[0]:
-                    rank[0] = ranks[tid]
-                    other[0] = x[first + tid]
-                    for c in T.unroll(CHUNK):
-                        if c < tid and value[c] == other[0]:
-                            rank[0] += 1
-                    if rank[0] < k:
-                        y[rank[0]] = other[0]
+                low[0] = T.infinity(T.float32)
+                if k <= T.min(n // 2, threads * 2):
+                    columns[0] = T.max(columns[0], columns[1])
+                    columns[1] = columns[0]
+                    columns[2] = T.max(columns[2], columns[3])
+                    columns[3] = columns[2]
+                if k <= threads * 4:
+                    for c in T.unroll(4):
+                        if tid * 4 + c < n:
+                            low[0] = T.min(low[0], columns[c])
+                else:  # no bound: bins begin at the smallest value
+                    for e in T.unroll(VALUES):
+                        if values[e] >= T.float32(-FINITE):
+                            low[0] = T.min(low[0], values[e])
+            low[0] = T.warp_reduce_min(low[0])
+            high[0] = T.warp_reduce_max(high[0])
+            if lane == 0:
+                lows[warp] = low[0]
+                highs[warp] = high[0]
+            T.sync_threads()
+            low[0] = T.max(T.warp_reduce_min(lows[lane % WARPS]), T.float32(-FINITE))
+            high[0] = T.min(T.warp_reduce_max(highs[lane % WARPS]), T.float32(FINITE))
+            scale[0] = T.float32(BINS) / (high[0] - low[0])
+            # -inf is never kept: what is missing at the end can only be that.
+            bound[0] = low[0]
+            keep_values(values, bound, kept, taken, place, total, lane, VALUES, ROOM)
+            T.sync_threads()
+            total[0] = taken[0]
+            if tid == 0:
+                finish[0] = total[0]
+            for i in T.serial(T.ceildiv(total[0], threads)):
+                if i * threads + tid < total[0]:
+                    T.atomic_add(bins[bin_of(kept[i * threads + tid], high[0], scale[0])], 1)
+            T.sync_threads()
+            # Every bin's count becomes its start in `ordered`: within the warp first, then with the warps before.
+            start[0] = 0
+            for b in T.unroll(OWN):
+                mine[b] = bins[tid * OWN + b]
+                start[0] += mine[b]
+            for step in T.unroll(5):
+                before = T.shfl_up(start[0], 1 << step)
+                if lane >= 1 << step:
+                    start[0] += before
+            if lane == 31:
+                counts[warp] = start[0]
+            T.sync_threads()
+            for b in T.unroll(OWN):
+                start[0] -= mine[b]
+            start[0] += T.warp_reduce_sum(T.if_then_else(lane < warp, counts[lane % WARPS], 0))
+            for b in T.unroll(OWN):
+                bins[tid * OWN + b] = start[0]
+                if start[0] < k and k <= start[0] + mine[b]:
+                    finish[0] = start[0] + mine[b]  # the last bin that counts
+                start[0] += mine[b]
+            T.sync_threads()
+            for i in T.serial(T.ceildiv(total[0], BATCH * threads)):
+                for q in T.unroll(BATCH):
+                    if (i * BATCH + q) * threads + tid < total[0]:
+                        values[q] = kept[(i * BATCH + q) * threads + tid]
+                        places[q] = add_shared(bins[bin_of(values[q], high[0], scale[0])], 1)
+                for q in T.unroll(BATCH):
+                    if (i * BATCH + q) * threads + tid < total[0]:
+                        ordered[places[q]] = values[q]
+            T.sync_threads()
+            # Now a bin's entry is its end, and the start of the next one.
+            for i in T.serial(T.ceildiv(finish[0], threads)):
+                if i * threads + tid < finish[0]:
+                    value[0] = ordered[i * threads + tid]
+                    own_bin[0] = bin_of(value[0], high[0], scale[0])
+                    start[0] = 0
+                    if own_bin[0] > 0:
+                        start[0] = bins[own_bin[0] - 1]
+                    place[0] = start[0]
+                    for j in T.serial(bins[own_bin[0]] - start[0]):
+                        if ordered[start[0] + j] > value[0] or (
+                            ordered[start[0] + j] == value[0] and start[0] + j < i * threads + tid
+                        ):
+                            place[0] += 1
+                    if place[0] < k:
+                        y[place[0]] = value[0]
+            for i in T.serial(T.ceildiv(k - total[0], threads)):
+                if total[0] + i * threads + tid < k:
+                    y[total[0] + i * threads + tid] = -T.infinity(T.float32)
 
-    return rank_values
+    return select_short
 
 
-def run(x: torch.Tensor, N: int, k: int, *, GROUP: int, CHUNK: int, VALUES: int, threads: int) -> torch.Tensor:
-    """Return the k largest of x [N], in descending order; about GROUP per group are looked for."""
+@T.macro
+def search(lists, position, value, own, lane, RANKS: int, BLOCKS: int):
+    """position [BLOCKS / 32]: in a lane's lists, how many entries come before `value` of list `own`; equal ones by list.
+
+    lists [RANKS, BLOCKS] is laid out so that a warp's lanes never meet in a bank.
+    """
+    for q in T.unroll(BLOCKS // 32):
+        position[q] = 0
+    for step in T.unroll(RANKS.bit_length()):
+        for q in T.unroll(BLOCKS // 32):
+            other = lists[(position[q] + T.max((RANKS >> 1 >> step) - 1, 0)) * BLOCKS + q * 32 + lane]
+            if other > value or (other == value and q * 32 + lane < own):
+                position[q] += T.max(RANKS >> 1 >> step, 1)
+
+
+@T.macro
+def order(key, x):
+    """key [1]: x's bits as an integer in the same order; the same again leads back."""
+    key[0] = T.reinterpret(x, T.int32)
+    key[0] = key[0] ^ (key[0] >> 31 & 0x7FFFFFFF)
+
+
+@tilelang.jit(pass_configs=UNCHECKED)
+def long_kernel(BLOCKS: int, RANKS: int, VALUES: int, WIDTH: int, threads: int):
+    """y [k], the largest of x [n], by BLOCKS blocks that are resident together: a block's RANKS largest values take part.
+
+    lists [RANKS + 1, BLOCKS] holds the blocks' lists as columns, and below each the bound that what it left out keeps to.
+    state [33] int32 and larger [k] are for the way bit by bit.
+    """
+    n, k = T.dynamic("n, k")
+    WARPS = threads // 32
+    COLUMNS = BLOCKS // 32
+    LISTS = (RANKS + 1) * BLOCKS
+    ROOM = 32 * max(RANKS, 16)  # some four times RANKS values reach the bound
+    RANKED_BY = 4  # threads that compare a value with all others
+
+    @T.prim_func
+    def select_long(
+        x: T.Tensor((n,), T.float32),
+        lists: T.Tensor((LISTS,), T.float32),
+        state: T.Tensor((33,), T.int32),
+        larger: T.Tensor((k,), T.float32),
+        y: T.Tensor((k,), T.float32),
+    ):
+        with T.Kernel(BLOCKS, threads=threads) as block:
+            kept = T.alloc_shared((ROOM,), T.float32)
+            every = T.alloc_shared((LISTS,), T.float32)
+            lows = T.alloc_shared((WARPS,), T.float32)
+            taken = T.alloc_shared((1,), T.int32)
+            values = T.alloc_local((VALUES,), T.float32)
+            bound = T.alloc_local((1,), T.float32)
+            value = T.alloc_local((1,), T.float32)
+            others = T.alloc_local((4,), T.float32)
+            place = T.alloc_local((1,), T.int32)
+            total = T.alloc_local((1,), T.int32)
+            position = T.alloc_local((COLUMNS,), T.int32)
+            key = T.alloc_local((1,), T.int32)
+            least = T.alloc_local((1,), T.int32)
+            tid = T.get_thread_binding()
+            lane = tid % 32
+            warp = tid // 32
+            share = T.ceildiv(T.ceildiv(n, BLOCKS), 4) * 4
+            begin = block * share
+            end = T.min(n, begin + share)
+            active = T.max(T.min(T.ceildiv(end - begin, 4), threads), 0)
+            load_share(x, values, begin, end, tid, VALUES, WIDTH, threads)
+            if tid == 0:
+                taken[0] = 0
+            if block == 0:
+                for i in T.serial(T.ceildiv(33, threads)):
+                    if i * threads + tid < 33:
+                        state[i * threads + tid] = 0
+            # What reaches the bound, at least RANKS values if there are groups enough.
+            group_bound(values, bound, place, RANKS, active, tid, VALUES)
+            bound[0] = T.warp_reduce_min(bound[0])
+            if lane == 0:
+                lows[warp] = bound[0]
+            T.sync_threads()
+            # -inf is never kept: lists end with it.
+            bound[0] = T.max(T.warp_reduce_min(lows[lane % WARPS]), T.float32(-FINITE))
+            if active < RANKS:
+                bound[0] = T.float32(-FINITE)
+            keep_values(values, bound, kept, taken, place, total, lane, VALUES, ROOM)
+            T.sync_threads()
+            total[0] = taken[0]
+            if total[0] > ROOM or share > VALUES * threads:
+                total[0] = 0  # no list, and no bound either
+                if tid == 0:
+                    lists[RANKS * BLOCKS + block] = T.infinity(T.float32)
+            elif total[0] < RANKS and tid == 0:
+                lists[RANKS * BLOCKS + block] = -T.infinity(T.float32)
+            for i in T.serial(T.ceildiv(RANKS, threads)):
+                if total[0] <= i * threads + tid and i * threads + tid < RANKS:
+                    lists[(i * threads + tid) * BLOCKS + block] = -T.infinity(T.float32)
+            # Every value's rank among those kept: four threads share the comparisons.
+            for i in T.serial(T.ceildiv(total[0] * RANKED_BY, threads)):
+                index = (i * threads + tid) // RANKED_BY
+                value[0] = kept[T.min(index, ROOM - 1)]
+                place[0] = 0
+                for j in T.serial(T.ceildiv(total[0], 4 * RANKED_BY)):
+                    first = (j * RANKED_BY + tid % RANKED_BY) * 4
+                    for v in T.vectorized(4):
+                        others[v] = kept[first + v]
+                    for v in T.unroll(4):
+                        larger_one = others[v] > value[0] or (others[v] == value[0] and first + v < index)
+                        if first + v < total[0] and larger_one:
+                            place[0] += 1
+                place[0] += T.shfl_xor(place[0], 1)
+                place[0] += T.shfl_xor(place[0], 2)
+                if tid % RANKED_BY == 0 and index < total[0] and place[0] < RANKS:
+                    lists[place[0] * BLOCKS + block] = value[0]
+                    if place[0] == RANKS - 1:
+                        lists[RANKS * BLOCKS + block] = value[0]
+            T.sync_grid()
+            for i in T.unroll(T.ceildiv(LISTS // 4, threads)):
+                if i * threads + tid < LISTS // 4:
+                    for v in T.vectorized(4):
+                        every[(i * threads + tid) * 4 + v] = lists[(i * threads + tid) * 4 + v]
+            T.sync_threads()
+            # Nothing outside the lists is above the largest of their bounds.
+            bound[0] = every[RANKS * BLOCKS + lane]
+            for q in T.unroll(1, COLUMNS):
+                bound[0] = T.max(bound[0], every[RANKS * BLOCKS + q * 32 + lane])
+            bound[0] = T.warp_reduce_max(bound[0])
+            search(every, position, bound[0], BLOCKS, lane, RANKS, BLOCKS)
+            for q in T.unroll(1, COLUMNS):
+                position[0] += position[q]
+            total[0] = T.warp_reduce_sum(position[0])
+            if total[0] >= k:
+                for i in T.serial(T.ceildiv(RANKS, WARPS)):
+                    if i * WARPS + warp < RANKS:
+                        value[0] = every[(i * WARPS + warp) * BLOCKS + block]
+                        if value[0] >= bound[0]:
+                            search(every, position, value[0], block, lane, RANKS, BLOCKS)
+                            for q in T.unroll(COLUMNS):
+                                if q * 32 + lane == block:
+                                    position[q] = i * WARPS + warp
+                            for q in T.unroll(1, COLUMNS):
+                                position[0] += position[q]
+                            place[0] = T.warp_reduce_sum(position[0])
+                            if lane == 0 and place[0] < k:
+                                y[place[0]] = value[0]
+            else:
+                least[0] = T.min_value(T.int32)  # the k-th largest value as an integer, from the highest bit down
+                for bit in T.serial(32):
+                    total[0] = 0
+                    for i in T.serial(T.ceildiv(n, BLOCKS * threads)):
+                        if (i * BLOCKS + block) * threads + tid < n:
+                            order(key, x[(i * BLOCKS + block) * threads + tid])
+                            if key[0] >= least[0] ^ (1 << (31 - bit)):
+                                total[0] += 1
+                    total[0] = T.warp_reduce_sum(total[0])
+                    if lane == 0:
+                        T.atomic_add(state[bit], total[0])
+                    T.sync_grid()
+                    if state[bit] >= k:
+                        least[0] = least[0] ^ (1 << (31 - bit))
+                for i in T.serial(T.ceildiv(n, BLOCKS * threads)):
+                    if (i * BLOCKS + block) * threads + tid < n:
+                        value[0] = x[(i * BLOCKS + block) * threads + tid]
+                        order(key, value[0])
+                        if key[0] > least[0]:
+                            place[0] = T.atomic_add(state[32], 1, return_prev=True)
+                            larger[place[0]] = value[0]
+                T.sync_grid()
+                total[0] = state[32]
+                for i in T.serial(T.ceildiv(k, BLOCKS * threads)):
+                    index = (i * BLOCKS + block) * threads + tid
+                    if index < total[0]:
+                        value[0] = larger[index]
+                        place[0] = 0
+                        for j in T.serial(total[0]):
+                            if larger[j] > value[0] or (larger[j] == value[0] and j < index):
+                                place[0] += 1
+                        y[place[0]] = value[0]
+                    elif index < k:
+                        y[index] = T.reinterpret(least[0] ^ (least[0] >> 31 & 0x7FFFFFFF), T.float32)
+
+    return select_long
+
+
+def run(x: torch.Tensor, N: int, k: int, *, SHORT: int, threads: int) -> torch.Tensor:
+    """Return the k largest of x [N], in descending order; up to SHORT values are one block's."""
     y = torch.empty(k, dtype=x.dtype, device=x.device)
-    count = torch.empty(1, dtype=torch.int32, device=x.device)
-    if N <= SHORT:
-        rank_kernel(False, CHUNK, VALUES, threads)(x, count, y, -(-N // CHUNK))
-        return y
-    SIZE = min(TILE, max(2 * RUN, 1 << (N * GROUP // k).bit_length() - 1))
-    groups = N // SIZE
-    bounds = torch.empty(groups, dtype=x.dtype, device=x.device)
-    # Room for everything: the filter may keep all.
-    kept = torch.empty(N + VALUES * threads, dtype=x.dtype, device=x.device)
     width = 4 if x.data_ptr() % 16 == 0 else 1
-    bound_kernel(SIZE, width)(x, bounds, count, -(-k // groups))
-    filter_kernel(width)(x, bounds, count, kept)
-    rank_kernel(True, CHUNK, VALUES, threads)(kept, count, y, RANK_BLOCKS)
+    if N <= SHORT:
+        short_kernel(max(4, _power(N / threads)), width, threads)(x, y)
+        return y
+    # One block per multiprocessor, so that all of them are resident.
+    blocks = min(MOST_BLOCKS, max(32, 1 << (multiprocessors(x.device).bit_length() - 1)))
+    values = min(MOST_VALUES, max(4, _power(N / (blocks * threads))))
+    # The largest k values are spread over the shares as by throwing dice: k / blocks, and four standard deviations. A k too
+    # large for the longest lists goes bit by bit.
+    ranks = min(MOST_RANKS, max(8, _power(k / blocks + 4 * math.sqrt(k / blocks) + 4)))
+    lists = torch.empty((ranks + 1) * blocks, dtype=x.dtype, device=x.device)
+    state = torch.empty(33, dtype=torch.int32, device=x.device)
+    long_kernel(blocks, ranks, values, width, threads)(x, lists, state, torch.empty_like(y), y)
     return y
 
 
+def _power(number: float) -> int:
+    """The least power of two that is not below `number`."""
+    return 1 << max(0, math.ceil(number) - 1).bit_length()
+
+
 def default(case: Case) -> Config:
-    # A turn holds what the filter keeps, more or less: of 256 groups the least maximum leaves some 1,600 values.
-    values = 16 if case["k"] > 256 or case["N"] <= SHORT else 8
-    return {"GROUP": 4, "CHUNK": 8, "VALUES": values, "threads": 256}
+    # Some 16 to 32 values per thread: instructions, not loads, are what the time goes to, and few warps soon meet.
+    if case["N"] <= 1 << 14:
+        return {"SHORT": 1 << 14, "threads": 256 if case["N"] <= 1 << 12 else 512}
+    return {"SHORT": 1 << 14, "threads": 256 if case["N"] <= 1 << 18 else 512}
 
 
 def space(case: Case) -> list[Config]:
     return [
-        {"GROUP": group, "CHUNK": chunk, "VALUES": values, "threads": threads}
-        for group in (2, 4, 8)
-        for chunk in (4, 8, 16)
-        for values, threads in ((16, 128), (32, 128), (8, 256), (16, 256))
+        {"SHORT": short, "threads": threads}
+        for short in (1 << 12, 1 << 14)
+        for threads in (128, 256, 512, 1024)
+        if case["N"] > short or case["N"] <= MOST_VALUES * threads
     ]
 
 

@@ -10,7 +10,7 @@ swizzled tiles only; therefore the instructions are written out.
 One warp group loads and turns: its registers hold 64 KiB on their way from memory while the others work. Two warp groups multiply,
 64 output channels each; they don't wait for each other, so that one has the tensor cores while the other stores. All weights
 stay in shared memory: a block goes through many tiles. Before its first tile the two warp groups pack them, while x is
-under way. Other taps, odd extents, strides and groups (edge cases only) take `_tilelang_conv`.
+under way. Other taps, odd extents, strides and groups (edge cases only), and GPUs without WGMMA take `_tilelang_conv`.
 """
 
 import tilelang
@@ -19,6 +19,7 @@ import torch
 from tilebench_core import Case, Config, Kernel, multiprocessors
 
 from tilebench_operators._tilelang_conv import convolution, rounded, unsupported
+from tilebench_operators._tilelang_wgmma import has_wgmma
 
 TAPS = 3
 BM = 128  # output channels of a tile: 64 for each warp group
@@ -274,7 +275,7 @@ def run(
     whole = whole and input.data_ptr() % 16 == 0 and weight.data_ptr() % 16 == 0
     plain = (weight.shape[2], stride, padding, groups) == (TAPS, 1, 1, 1)
     stages = min(stages, stages_that_fit(input.dtype, in_channels))
-    if not plain or not whole or stages < 2:
+    if not plain or not whole or stages < 2 or not has_wgmma():
         return convolution(
             input, weight, stride, padding, groups, BM=128, BH=1, BW=128, BK=8 * align, stages=4, threads=256
         )

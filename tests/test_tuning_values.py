@@ -158,6 +158,17 @@ def test_the_store_survives_torn_lines_and_keeps_the_last_winner_of_a_key(tmp_pa
     assert store.all() == []
 
 
+def test_a_line_of_the_store_is_parsed_once_and_what_is_written_elsewhere_is_seen(tmp_path):
+    store, another = WinnerStore(tmp_path / "winners.jsonl"), WinnerStore(tmp_path / "winners.jsonl")
+    store.put(WINNER)
+    assert store.all()[0] is another.all()[0]
+    another.put(replace(WINNER, key="k2"))
+    assert [winner.key for winner in store.all()] == ["k1", "k2"]
+    another.clear()
+    another.put(replace(WINNER, median_us=3.0))
+    assert [winner.median_us for winner in store.all()] == [3.0]
+
+
 def test_the_command_lists_shows_and_forgets_winners_and_what_it_shows_can_be_replayed(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TILEBENCH_CACHE", str(tmp_path))
     WinnerStore().put(WINNER)

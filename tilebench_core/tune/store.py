@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,18 @@ def known_winner(
     return min(near, key=lambda pair: pair[0])[1] if near else None
 
 
+@cache
+def _parsed(line: str) -> Winner | None:
+    """The winner in a line of a store, or None if it is torn or another version's: then the search is simply made again.
+
+    Kept, since a campaign reads the store before every tuned trial: parsing thousands of lines takes longer than a short one.
+    """
+    try:
+        return Winner(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
+
+
 class WinnerStore:
     """Winners in one JSON-lines file; the last line of a key stands. Writers of several processes take turns."""
 
@@ -152,14 +165,8 @@ class WinnerStore:
         """Every winner, the latest per key."""
         if not self.path.is_file():
             return []
-        found = {}
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                winner = Winner(**json.loads(line))
-            except (ValueError, TypeError):
-                continue  # torn, or written by another version: the search is simply made again
-            found[winner.key] = winner
-        return list(found.values())
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return list({winner.key: winner for line in lines if (winner := _parsed(line)) is not None}.values())
 
     def get(self, key: str) -> Winner | None:
         """The winner kept under `key`, or None."""

@@ -112,8 +112,8 @@ from tilebench_tilelang.backend import TilelangBackend
 from tilebench_core import Kernel
 asked = []
 def run(x):
-    from tilebench_operators._tilelang_dependent import dependent_launches
-    asked.append(dependent_launches())
+    from tilebench_operators._tilelang_wgmma import has_wgmma
+    asked.append(has_wgmma())
 for arch in ("sm_80", "sm_90"):
     TilelangBackend().warm_cache(Kernel(run=run), [torch.zeros(8)], {}, arch)
 print(asked)

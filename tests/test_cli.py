@@ -140,6 +140,7 @@ def test_a_third_distributions_kernel_runs_beside_the_others(place, runs):
     example = [record for record in records if record.backend == "example"]
     assert {record.outcome.value for record in example} == {"PASSED"}
     assert {record.provider for record in example} == {"tilebench-example 0.1.0"}
+    assert len({record.kernel for record in example} - {None}) == 1
     assert all((record.median_us is not None) == (record.case_kind != "edge") for record in example)
     assert all(record.launches == 1 and record.compile_s > 0 for record in example)
     assert {record.outcome.value for record in records if record.backend == "faulty"} == {"MISSING"}

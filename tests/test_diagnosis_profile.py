@@ -321,6 +321,25 @@ def test_the_largest_case_is_profiled_with_its_fastest_configuration():
     assert triton.median_us == min(rivals)
 
 
+def test_records_of_a_kernels_former_source_choose_nothing_for_the_present_one():
+    former = [replace(r, kernel="a") for r in synthetic_records(Shape(operators=1, cases=2, trouble=False))]
+    slower = [
+        replace(r, kernel="b", config={"BLOCK": 1}, median_us=2 * (r.median_us or 1.0))
+        for r in former
+        if (r.backend, r.mode, r.dtype) == ("triton", "default", "fp16")
+    ]
+    chosen = largest_records([*former, *slower])
+    assert chosen["pointwise_00", "fp16", "triton"].config == {"BLOCK": 1}
+    assert ("pointwise_00", "fp32", "triton") not in chosen  # not measured again
+    assert chosen["pointwise_00", "fp16", "cutile"].kernel == "a"
+
+
+def test_another_version_of_a_kernel_is_another_capture():
+    record = synthetic_records(Shape(operators=1, cases=1, trouble=False))[-1]
+    keys = {job_of(replace(record, kernel=kernel), {}).key for kernel in (None, "a", "b")}
+    assert len(keys) == 3
+
+
 def test_a_plan_is_printed_without_a_gpu(tmp_path, capsys):
     from tilebench_core.cli import main
     from tilebench_core.registry import installed

@@ -26,13 +26,17 @@ __all__ = ["CaseTask", "Trial", "make_plan", "planned_operators"]
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One case on one backend, by one provider's kernel, in one mode. `verdict` holds an end that is known already."""
+    """One case on one backend, by one provider's kernel, in one mode.
+
+    `kernel` is the hash of the kernel's source; `verdict` holds an end that is known already.
+    """
 
     trial_id: str
     backend: str
     provider: str | None
     module: str | None
     mode: str
+    kernel: str | None = None
     verdict: tuple[Outcome, str] | None = None
 
 
@@ -179,6 +183,7 @@ def _bases(
                     provider=str(kernel.provider) if kernel else None,
                     module=kernel.module if kernel else None,
                     mode=mode,
+                    kernel=kernel.source_hash if kernel else None,
                     verdict=_known_end(operator, backend, kernel, unavailable),
                 )
                 bases.append((_digest(identity), trial))

@@ -41,7 +41,9 @@ class Record:
     and its siblings are statistics of `samples_us`, the busy times of the timed launches; `span_us` and `gap_us` are
     medians of first start to last end, and of the idle time in between. `roofline_us` is null where the device's
     ceilings are unknown. `seconds` is the wall time of each step, a step that backends share in equal parts; `device_s`
-    is how much of it the device was busy. `series` is everything but the case: what one line of a plot shows.
+    is how much of it the device was busy. `kernel` is a hash of the kernel's source and of what it imports of its own
+    package: records of one kernel with the same hash are of the same code. `series` is everything but the case: what one
+    line of a plot shows.
     """
 
     trial_id: str
@@ -58,6 +60,7 @@ class Record:
     check: str | None = None
     case_kind: str = "grid"
     case_index: int = 0
+    kernel: str | None = None
     config: Mapping[str, Any] | None = None
     config_source: str | None = None
     operator_config_changed: bool = False

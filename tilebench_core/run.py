@@ -243,6 +243,7 @@ def charge(task: CaseTask, trial: Trial, outcome: Outcome, reason: str) -> Recor
         params=dict(case.params),
         backend=trial.backend,
         provider=trial.provider,
+        kernel=trial.kernel,
         mode=trial.mode,
         outcome=outcome,
         reason=reason,

@@ -71,17 +71,22 @@ class Evidence:
 def load_evidence(campaign: Path, results: Results, arch: str = "") -> Evidence:
     """Read what diagnosis kept; of several architectures' inspections those of `arch`, or the first kept.
 
-    What was kept of another configuration than the one that wins now is no evidence about the winner, and left out.
+    What was kept of another configuration than the one that wins now, or of another version of the kernel where that is known,
+    is no evidence about the winner, and left out.
     """
     winners = largest_records(results.records)
 
-    def won(key: tuple[str, str, str], config: Mapping[str, Any]) -> bool:
-        return key not in winners or dict(winners[key].config or {}) == dict(config)
+    def won(key: tuple[str, str, str], config: Mapping[str, Any], kernel: str | None = None) -> bool:
+        winner = winners.get(key)
+        if winner is None:
+            return True
+        same_kernel = kernel == winner.kernel or None in (kernel, winner.kernel)
+        return same_kernel and dict(winner.config or {}) == dict(config)
 
     profiles = {}
     for profile in kept_profiles(campaign).values():
         key = profile.job.operator, profile.job.dtype, profile.job.backend
-        if profile.verified and won(key, profile.job.config):
+        if profile.verified and won(key, profile.job.config, profile.job.kernel):
             profiles[key] = profile
     inspections: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for found in kept_inspections(campaign):

@@ -20,9 +20,16 @@ def largest_records(records: Iterable[Record]) -> dict[Key, Record]:
     """The fastest valid record of each (operator, dtype, backend) on the largest case of that operator and dtype.
 
     The largest case is the last of the grid among the valid records of anybody: every swept parameter at its maximum.
-    A backend without a valid record there is left out.
+    A backend without a valid record there is left out. Where a campaign was resumed after a kernel had been changed, records
+    of its former source don't count: their configurations may mean nothing to the present one.
     """
-    valid = [record for record in records if record.case_kind == "grid" and is_valid(record)]
+    records = list(records)
+    newest = {_kernel(record): record.kernel for record in records if record.kernel is not None}
+    valid = [
+        record
+        for record in records
+        if record.case_kind == "grid" and is_valid(record) and record.kernel in (None, newest.get(_kernel(record)))
+    ]
     last: dict[tuple[str, str], int] = {}
     for record in valid:
         key = record.operator, record.dtype
@@ -37,9 +44,14 @@ def largest_records(records: Iterable[Record]) -> dict[Key, Record]:
     return chosen
 
 
+def _kernel(record: Record) -> tuple[str, str, str | None]:
+    return record.operator, record.backend, record.provider
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)  # its mappings have no hash: a job is itself, `key` says what is alike
 class ProfileJob:
-    """One capture: a kernel's `run` on one case with one configuration. Latency and work come from the campaign's record.
+    """One capture: a kernel's `run` on one case with one configuration. Latency and work come from the campaign's record, and so
+    does `kernel`, the hash of its source, which older records lack.
 
     `settings` is everything else that changes what is read: the set of metrics, the kind of replay.
     """
@@ -58,12 +70,16 @@ class ProfileJob:
     flops: float | None = None
     options: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
+    kernel: str | None = None
 
     @property
     def key(self) -> str:
         """A hash of all that can change the counters; a job with a verified profile of this key is not run again."""
         names = ("operator", "dtype", "backend", "provider", "params", "config", "precision", "options", "settings")
-        content = json.dumps([getattr(self, name) for name in names], sort_keys=True, default=str)
+        values = [getattr(self, name) for name in names]
+        if self.kernel is not None:
+            values.append(self.kernel)
+        content = json.dumps(values, sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @property
@@ -82,5 +98,5 @@ def job_of(record: Record, settings: Mapping[str, Any], options: Mapping[str, An
         operator=record.operator, dtype=record.dtype, backend=record.backend, provider=record.provider,
         mode=record.mode, params=dict(record.params), case_index=record.case_index, config=dict(record.config or {}),
         precision=record.precision or record.dtype, latency_us=record.median_us, compulsory_bytes=record.bytes,
-        flops=record.flops, options=dict(options or {}), settings=dict(settings),
+        flops=record.flops, options=dict(options or {}), settings=dict(settings), kernel=record.kernel,
     )  # fmt: skip

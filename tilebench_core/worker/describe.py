@@ -47,6 +47,7 @@ def describe(
         params=dict(case.params),
         backend=run.trial.backend,
         provider=run.trial.provider,
+        kernel=run.trial.kernel,
         mode=run.trial.mode,
         outcome=outcome,
         reason=reason,

@@ -95,8 +95,10 @@ def _packs(case: Case) -> list[int]:
 
 def default(case: Case) -> Config:
     blocks = -(-case["M"] // case["block"]) * case["B"] * case["H"]
-    # As long as two blocks to each of 132 multiprocessors cover all, more of them are faster than larger ones.
-    return _config(4, 8, 1) if blocks > 264 and 4 in _packs(case) else _config(1, 4, 2)
+    # As long as two blocks to each of 132 multiprocessors cover all, more of them are faster than larger ones; also where these
+    # would need a second round for a few of them.
+    large = blocks > 264 and not 528 < blocks <= 792
+    return _config(4, 8, 1) if large and 4 in _packs(case) else _config(1, 4, 2)
 
 
 def space(case: Case) -> list[Config]:

@@ -135,13 +135,16 @@ def _config(case: Case, most: int, CHUNK: int, threads: int) -> Config:
 
 
 def default(case: Case) -> Config:
-    # Few splits: a line of 128 bytes of every row, and small blocks, which start and meet sooner.
+    # Few splits: a line of 128 bytes of every row, or two, and small blocks, which start and meet sooner.
     splits = -(-case["seq_len"] // case["block_seq"])
+    if splits <= 16:
+        return _config(case, 512, 64, 64)
     for threads in (64, 128, 256):
         if splits <= MOST_ROWS * threads // 8:
             return _config(case, 512, 32, threads)
-    # Half a line, two sectors: 128 blocks in the benchmark's grid.
-    return _config(case, 512, 16, 256)
+    if splits <= 256:  # four for each thread
+        return _config(case, 512, 16, 256)  # half a line, two sectors: 128 blocks in the benchmark's grid
+    return _config(case, 512, 32, 512)
 
 
 def space(case: Case) -> list[Config]:

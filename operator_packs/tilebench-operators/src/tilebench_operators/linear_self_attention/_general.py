@@ -236,7 +236,8 @@ def default(M: int, D: int) -> dict[str, int]:
     width = min(64, max(32, power(D)))
     wide = D > 128
     BN = 128 if wide else width
-    while BN > 32 and -(-M // 64) * -(-D // BN) < 120:  # the widest tile with which 132 multiprocessors have one each
+    # The widest tile with which 132 multiprocessors have one each. A narrow head is not cut: φ(q) would be taken twice.
+    while D > 64 and BN > 32 and -(-M // 64) * -(-D // BN) < 120:
         BN //= 2
     # Two blocks for each of 132 multiprocessors: one multiplies while the other computes φ and splits numbers. Their number
     # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one.

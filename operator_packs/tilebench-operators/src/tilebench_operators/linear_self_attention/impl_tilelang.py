@@ -14,7 +14,7 @@ from registers. The third step computes oᵀ = sᵀ·φ(q)ᵀ: the rows of q of 
 multiprocessors get equal shares.
 
 Three launches (_general.py) do the rest: heads that are not 64, 128 or 256 wide, more rows than shared memory holds, and
-small heads, which finish before two waits for all blocks would pay.
+narrow heads, which finish before two waits for all blocks would pay.
 """
 
 import tilelang
@@ -69,6 +69,8 @@ def joint_kernel(D: int, TI: int, TJ: int, ROWS: int, SPLITS: int, BM: int, BN: 
     # Eight threads take φ of a line of q.
     HEIGHT = threads // 8
     TURNS = -(-BM // HEIGHT)
+    QUADS_O = BN // 4  # of a row of a tile of o, which that many threads store
+    SIDE = threads // QUADS_O
     wgmma = has_wgmma()
     multiply = T.wgmma_gemm if wgmma else T.gemm  # without waiting, and with
     by_rows = T.GemmWarpPolicy.FullRow
@@ -89,6 +91,42 @@ def joint_kernel(D: int, TI: int, TJ: int, ROWS: int, SPLITS: int, BM: int, BN: 
         for line in T.unroll(lines):
             column = (first + line) * LINE
             T.tma_copy(q[m0 : m0 + BM, column : column + LINE], tile[line, :, :], barrier=barrier)
+
+    @T.macro
+    def multiply_lines(state, state_tile, tile, z_tile, numerator, queries, rounded, denominators, n0, first, lines):
+        """Take φ of a block's lines of q, from line `first` on, and multiply them by those of sᵀ.
+
+        A loop: its code, written out, would be as long as it takes to fetch it. One copy, or the end of one, is counted for each
+        line, `slots` - 1 lines ahead.
+        """
+        thread = T.get_thread_binding()
+        for at in T.serial(lines):
+            line = first + at
+            for turn in T.unroll(TURNS):
+                if turn * HEIGHT + thread // 8 < BM:
+                    for x in T.vectorized(4):
+                        queries[turn, x] = T.cast(tile[at, turn * HEIGHT + thread // 8, thread % 8 * 4 + x], T.float32)
+            for turn in T.unroll(TURNS):
+                for x in T.unroll(4):
+                    queries[turn, x] = _general.phi(queries[turn, x])
+                    denominators[turn] += queries[turn, x] * z_tile[line * LINE + thread % 8 * 4 + x]
+                    rounded[x] = to_tf32(queries[turn, x])
+                if turn * HEIGHT + thread // 8 < BM:
+                    for x in T.vectorized(4):
+                        tile[at, turn * HEIGHT + thread // 8, thread % 8 * 4 + x] = rounded[x]
+            T.ptx_wait_group(slots - 2)
+            if wgmma:
+                T.wait_wgmma(0)
+            T.fence_proxy_async()
+            T.sync_threads()
+            multiply(state_tile[line % slots, :, :], tile[at, :, :], numerator, transpose_B=True, policy=by_tile)
+            next_line = line + slots - 1  # in the slot of the product that has just ended
+            if next_line < LINES:
+                T.async_copy(
+                    state[n0 : n0 + BN, next_line * LINE : (next_line + 1) * LINE], state_tile[next_line % slots, :, :]
+                )
+            else:
+                T.ptx_commit_group()
 
     @T.prim_func
     def linear_attention(
@@ -114,7 +152,10 @@ def joint_kernel(D: int, TI: int, TJ: int, ROWS: int, SPLITS: int, BM: int, BN: 
             sums_tile = T.alloc_shared((threads,), T.float32)
             groups_tile = T.alloc_shared((GROUPS, LANES * 4), T.float32)
             state_tile = T.alloc_shared((slots, BN, LINE), T.tfloat32)
+            z_tile = T.alloc_shared((D,), T.float32)
             weights = T.alloc_shared((BM,), T.float32)
+            # Four numbers more in a row: so 32 threads, which write eight of one row and four rows, write to 32 banks.
+            o_tile = T.alloc_shared((BM, BN + 4), T.float32)
             full = T.alloc_barrier([threads] * stages)
             q_full = T.alloc_barrier(threads)
 
@@ -126,7 +167,6 @@ def joint_kernel(D: int, TI: int, TJ: int, ROWS: int, SPLITS: int, BM: int, BN: 
             queries = T.alloc_local((TURNS, 4), T.float32)
             mine = T.alloc_local((MOST, 4), T.float32)
             rounded = T.alloc_local((4,), T.tfloat32)
-            scales = T.alloc_local((LINES, 4), T.float32)
             denominators = T.alloc_local((TURNS,), T.float32)
             total = T.alloc_var(T.float32, init=0.0)
 
@@ -233,55 +273,41 @@ def joint_kernel(D: int, TI: int, TJ: int, ROWS: int, SPLITS: int, BM: int, BN: 
             # Step 3. Tiles of sᵀ come by cp.async: TMA may not see what other multiprocessors have stored in this launch.
             T.mbarrier_wait_parity(q_full, 0)
             if m0 < M:
-                for line in T.unroll(slots):
+                for line in T.unroll(slots - 1):
                     T.async_copy(state[n0 : n0 + BN, line * LINE : (line + 1) * LINE], state_tile[line, :, :])
-                for line in T.unroll(LINES):
+                if thread < D // 4:
                     for x in T.vectorized(4):
-                        scales[line, x] = z[line * LINE + thread % 8 * 4 + x]
+                        z_tile[thread * 4 + x] = z[thread * 4 + x]
                 for turn in T.unroll(TURNS):
                     denominators[turn] = 0
-                for line in list(range(LINES)):  # a list: written out here, so that the counts of copies are constants
-                    tile = q_tile if line < EARLY else q_late
-                    at = line if line < EARLY else line - EARLY
-                    for turn in T.unroll(TURNS):
-                        if turn * HEIGHT + thread // 8 < BM:
-                            for x in T.vectorized(4):
-                                queries[turn, x] = T.cast(
-                                    tile[at, turn * HEIGHT + thread // 8, thread % 8 * 4 + x], T.float32
-                                )
-                    for turn in T.unroll(TURNS):
-                        for x in T.unroll(4):
-                            queries[turn, x] = _general.phi(queries[turn, x])
-                            denominators[turn] += queries[turn, x] * scales[line, x]
-                            rounded[x] = to_tf32(queries[turn, x])
-                        if turn * HEIGHT + thread // 8 < BM:
-                            for x in T.vectorized(4):
-                                tile[at, turn * HEIGHT + thread // 8, thread % 8 * 4 + x] = rounded[x]
-                    begun = min(slots + max(line - 1, 0), LINES)
-                    T.ptx_wait_group(begun - line - 1)
-                    if wgmma:
-                        T.wait_wgmma(0)
-                    T.fence_proxy_async()
-                    T.sync_threads()
-                    multiply(
-                        state_tile[line % slots, :, :], tile[at, :, :], numerator,
-                        transpose_B=True, policy=by_tile, clear_accum=line == 0,
-                    )  # fmt: skip
-                    if line > 0 and begun < LINES:  # the slot of the product that has just ended
-                        T.async_copy(
-                            state[n0 : n0 + BN, begun * LINE : (begun + 1) * LINE], state_tile[begun % slots, :, :]
-                        )
+                T.clear(numerator)
+                T.sync_threads()
+                multiply_lines(
+                    state, state_tile, q_tile, z_tile, numerator, queries, rounded, denominators, n0, 0, EARLY
+                )
+                if LATE:
+                    multiply_lines(
+                        state, state_tile, q_late, z_tile, numerator, queries, rounded, denominators, n0, EARLY, LATE
+                    )
                 for turn in T.unroll(TURNS):
                     for x in T.unroll(3):
                         denominators[turn] += T.shfl_xor(denominators[turn], 1 << x)
                     if thread % 8 == 0 and turn * HEIGHT + thread // 8 < BM:
                         weights[turn * HEIGHT + thread // 8] = 1 / (denominators[turn] + eps)
-                T.sync_threads()
                 if wgmma:
                     T.wait_wgmma(0)
-                for n, m in T.Parallel(BN, BM):
-                    if m0 + m < M:
-                        o[m0 + m, n0 + n] = numerator[n, m] * weights[m]
+            # By a tile in the place of that of q, because a thread's numbers of the product lie in as many rows: each would take
+            # a store, and an address, of its own. Blocks without rows come here too: what is used in a branch has its place
+            # until the branch ends.
+            T.sync_threads()
+            for n, m in T.Parallel(BN, BM):
+                o_tile[m, n] = numerator[n, m] * weights[m]
+            T.sync_threads()
+            for turn in T.serial(BM // SIDE):
+                row = turn * SIDE + thread // QUADS_O
+                if m0 + row < M:
+                    for x in T.vectorized(4):
+                        o[m0 + row, n0 + thread % QUADS_O * 4 + x] = o_tile[row, thread % QUADS_O * 4 + x]
 
     return linear_attention
 
@@ -349,7 +375,7 @@ def _separate(config: dict[str, int]) -> Config:
 def default(case: Case) -> Config:
     M, D = case["M"], case["D"]
     joints = _joints(case)
-    if joints and (D > 128 or (D == 128 and M >= 2048)):
+    if joints and D >= 128:
         return joints[0]
     return _separate(_general.default(M, D))
 

@@ -311,6 +311,8 @@ def tile_kernel(
                     job += programs * 3
             elif thread >= threads:
                 ready = T.alloc_var(T.int32)
+                wanted = T.alloc_var(T.int32)
+                band = T.alloc_var(T.int32)
                 o = T.alloc_var(T.int32)
                 z = T.alloc_var(T.int32)
                 x = T.alloc_var(T.int32)
@@ -326,9 +328,14 @@ def tile_kernel(
                     x = tile // channel_tiles // OD % width_tiles * BW - PW
                     y = tile // channel_tiles // OD // width_tiles % height_tiles * BH - PH
                     b = tile // channel_tiles // OD // width_tiles // height_tiles
-                    while ready * BAND < T.min(y + ROWS, H) * W:
-                        if T.atomic_load(done[ready], memory_order="acquire") >= band_units:
-                            ready += 1
+                    # A look at a band takes as long as half a step: each lane looks at another band.
+                    wanted = T.ceildiv(T.min(y + ROWS, H) * W, BAND)
+                    band = ready + thread % 32
+                    while band < wanted:
+                        if T.atomic_load(done[band], memory_order="acquire") >= band_units:
+                            band += 32
+                    T.sync_warp()
+                    ready = T.max(ready, wanted)
                     T.call_extern("void", "fence_async_global")
                     # Unrolled, this loop would be long code that a small image waits for.
                     for step in T.unroll(STEPS, annotations={"pragma_unroll_factor": 1}):

@@ -11,6 +11,7 @@ import tilelang.language as T
 import torch
 from tilebench_core import Case, Config, Kernel
 
+from tilebench_operators._tilelang_once import PRELUDE, load_once
 from tilebench_operators._tilelang_rows import vector_width
 
 MIN_THREADS = 132 * 960  # most of what a large GPU holds
@@ -28,7 +29,7 @@ def argmax_kernel(dtype: torch.dtype, LOADS: int, VEC: int, threads: int):
 
     @T.prim_func
     def argmax_row(x: T.Tensor((rows, cols), dtype), y: T.Tensor((rows,), T.int64)):
-        with T.Kernel(rows, threads=threads) as row:
+        with T.Kernel(rows, threads=threads, prelude=PRELUDE) as row:
             T.assume(cols % VEC == 0)  # so that every row starts at a multiple of VEC, and loads are VEC wide
             values = T.alloc_local((LOADS * VEC,), dtype)
             best = T.alloc_local((VEC,), T.float32)
@@ -45,8 +46,7 @@ def argmax_kernel(dtype: torch.dtype, LOADS: int, VEC: int, threads: int):
                 # All loads stand before the first comparison, so that they are in flight together.
                 for u in T.unroll(LOADS):
                     k = T.min(chunk * CHUNK + (u * threads + tid) * VEC, cols - VEC)
-                    for v in T.vectorized(VEC):
-                        values[u * VEC + v] = x[row, k + v]
+                    load_once(values[u * VEC], x[row, k], VEC * dtype.itemsize)
                 for u in T.unroll(LOADS):
                     for v in T.unroll(VEC):
                         if T.cast(values[u * VEC + v], T.float32) > best[v]:

@@ -1,17 +1,16 @@
-"""Bitonic sort in cuTile: the whole network in a few launches, every comparison between two registers of one thread.
+"""Bitonic sort in cuTile: the network in few passes over memory, every comparison between two registers of one thread.
 
-Merge K joins two sorted runs of 2^(K-1) elements: its first stage compares place i of the first run with place i of the
-second one read backwards, the next ones partners at distance 2^(K-2), ..., 2, 1. (This is the network's ascending form: it
-equals the form with alternating directions up to the order in which every second run is kept. The smaller value always
-moves to the lower place, so the padding above N, infinity, stays where it is.)
+Merge k joins a descending and an ascending run of 2^(k-1) elements by stages that compare partners at distance 2^(k-1), ...,
+2, 1. The runs that it makes alternate in direction, the last one is ascending: so the padding above N, infinity, stays
+where it is. A descending run is an ascending one of negated values.
 
-- `sort_slices` runs merges 1 to SLICE on chip, a slice of 2^SLICE elements per block.
-- `cross` runs up to STAGES stages at distances beyond a slice in one pass.
-- `merge_slices` runs the last SLICE stages of a merge on chip.
+- `sort_runs` runs merges 1 to RUN on chip, a run of 2^RUN elements per block.
+- `merge_tiles` runs as many stages as a tile of 2^SLICE elements allows: the last ones of one merge, which compare close
+  neighbours, and the first ones of the next merge, which compare rows far apart. `plan` cuts the network into such passes.
 
-A block holds its elements as a tuple of rows, tiles of C elements each. Equal places of all rows are in the same thread,
-so an exchange of two rows is a minimum and a maximum without any other thread. `regroup` makes other bits of the index
-the row; the compiler then moves the elements between the threads, through shared memory, once for four stages.
+A block holds its elements as a tuple of 16 or 32 rows, tiles of C elements each. Equal places of all rows are in the same
+thread, so an exchange of two rows is a minimum and a maximum without any other thread. `regroup` makes other bits of the
+index the row; the compiler then moves the elements between the threads, through shared memory, once for four or five stages.
 """
 
 import functools
@@ -21,7 +20,11 @@ import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
-ROWS = 16  # four bits of the index
+from tilebench_operators.bitonic_sort._plan import plan
+
+ROWS = 16  # of `sort_runs`: four bits of the index
+LONGEST = 12  # RUN at most: three times these four bits
+BITS = 5  # of the index that are the row in `merge_tiles`
 
 
 def exchange(rows, BIT: int, DOWN: bool):
@@ -44,34 +47,42 @@ def exchange_all(rows, FROM: int, TO: int, DOWN: bool = False):
 
 
 def stacked(rows):
-    """The tile [C, 16] whose columns are 16 rows [C]."""
+    """The tile [C, R] whose columns are R rows [C]."""
     tiles = ()
-    for r in ct.static_iter(range(ROWS)):
+    for r in ct.static_iter(range(len(rows))):
         tiles += (rows[r][:, None],)
-    for level in ct.static_iter(range(4)):
+    for level in ct.static_iter(range(len(rows).bit_length() - 1)):
         pairs = ()
-        for pair in ct.static_iter(range(ROWS >> (level + 1))):
+        for pair in ct.static_iter(range(len(rows) >> (level + 1))):
             pairs += (ct.cat((tiles[2 * pair], tiles[2 * pair + 1]), 1),)
         tiles = pairs
     return tiles[0]
 
 
 def unstacked(t):
-    """The 16 columns of t [C, 16] as rows [C]."""
-    C = t.shape[0]
+    """The columns of t [C, R] as R rows [C]."""
+    C, R = t.shape
     rows = ()
-    for r in ct.static_iter(range(ROWS)):
+    for r in ct.static_iter(range(R)):
         rows += (ct.extract(t, (0, r), (C, 1)).reshape((C,)),)
     return rows
 
 
 def regroup(rows, HIGH: int, LOW: int):
-    """From index bits HIGH..HIGH+3 as the row to bits LOW..LOW+3. The place in a row is made of the other bits, in order."""
+    """From index bits HIGH, HIGH + 1, ... as the row to bits LOW, LOW + 1, ...; the place is made of the other bits, in order."""
     t = stacked(rows)
-    C = t.shape[0]
-    in_order = ct.permute(t.reshape((C >> HIGH, 1 << HIGH, ROWS)), (0, 2, 1))
-    t = ct.permute(in_order.reshape((C >> LOW, ROWS, 1 << LOW)), (0, 2, 1))
-    return unstacked(t.reshape((C, ROWS)))
+    C, R = t.shape
+    in_order = ct.permute(t.reshape((C >> HIGH, 1 << HIGH, R)), (0, 2, 1))
+    t = ct.permute(in_order.reshape((C >> LOW, R, 1 << LOW)), (0, 2, 1))
+    return unstacked(t.reshape((C, R)))
+
+
+def scaled(rows, sign):
+    """Every row times `sign`."""
+    result = ()
+    for r in ct.static_iter(range(len(rows))):
+        result += (rows[r] * sign,)
+    return result
 
 
 def turn(rows, k):
@@ -81,17 +92,16 @@ def turn(rows, k):
     """
     places = ct.arange(rows[0].shape[0], dtype=ct.int32)
     bit = (places >> (k - 4)) ^ (places >> (k - 5))
-    sign = (1 - 2 * (bit & 1)).astype(rows[0].dtype)
-    result = ()
-    for r in ct.static_iter(range(ROWS)):
-        result += (rows[r] * sign,)
-    return result
+    return scaled(rows, (1 - 2 * (bit & 1)).astype(rows[0].dtype))
 
 
-def sort_rows(rows, SLICE: int):
-    """Sort 16 rows, 2^SLICE elements in any order, 9 <= SLICE <= 12, to index bits 0..3 as the row.
+def sort_rows(rows, RUN: int):
+    """Sort 16 rows, 2^RUN elements in any order, 9 <= RUN <= 12, to index bits 0..3 as the row.
 
     Every second run is kept negated, not reversed. From the fifth on, merges are loops, or compiling would take minutes.
+    In a loop every regrouping needs shared memory of its own: the compiler puts no barrier between the last one of a turn,
+    which reads, and the first one of the next turn, which writes. So the kernel has no hint of an occupancy, which would
+    make them share.
     """
     places = ct.arange(rows[0].shape[0], dtype=ct.int32)
     odd = (1 - 2 * (places & 1)).astype(rows[0].dtype)
@@ -111,113 +121,147 @@ def sort_rows(rows, SLICE: int):
                 rows = exchange(rows, 3 - step, False)
         rows = exchange_all(regroup(rows, 4, 0), 4, 0)
 
-    TOP = SLICE - 4
-    for k in range(9, SLICE + 1):
+    TOP = RUN - 4
+    for k in range(9, RUN + 1):
         rows = regroup(turn(rows, k), 0, TOP)
         for step in ct.static_iter(range(4)):
-            if k > SLICE - 1 - step:
+            if k > RUN - 1 - step:
                 rows = exchange(rows, 3 - step, False)
         rows = exchange_all(regroup(rows, TOP, 4), TOP - 4, 0)
         rows = exchange_all(regroup(rows, 4, 0), 4, 0)
     return rows
 
 
+def sign_of(start, k, size):
+    """-1 if the run of 2^k elements that holds place `start` is descending: an even one that is not the last. Else 1."""
+    run = start >> k
+    return 1 - 2 * ((run % 2 == 0) & (((run + 1) << k) < size)).astype(ct.int32)
+
+
 @ct.kernel
-def sort_slices(x, y, n, SLICE: ct.Constant[int], ALIGNED: ct.Constant[bool]):
-    """Sort every slice of x [n], continued with infinity, into y [a multiple of 2^SLICE]. ALIGNED: 16 divides n."""
-    C = (1 << SLICE) // ROWS
+def sort_runs(x, y, n, RUN: ct.Constant[int], ALIGNED: ct.Constant[bool]):
+    """Sort every run of x [n], continued with infinity, into y [a multiple of 2^RUN]. ALIGNED: 16 divides n."""
+    C = (1 << RUN) // ROWS
     end = ct.assume_divisible_by(n, 16) if ALIGNED else n
     rows = ()
     for r in ct.static_iter(range(ROWS)):
         places = (ct.bid(0) * ROWS + r) * C + ct.arange(C, dtype=ct.int32)
         rows += (x.get_raw_memory().load_offset(places, mask=places < end, padding_value=math.inf),)
-    rows = sort_rows(rows, SLICE)
-    ct.store(y, (ct.bid(0),), stacked(rows).reshape((1 << SLICE,)), allow_tma=False)
+    sign = sign_of(ct.bid(0) << RUN, RUN, y.shape[0]).astype(rows[0].dtype)
+    rows = scaled(sort_rows(scaled(rows, sign), RUN), sign)
+    ct.store(y, (ct.bid(0),), stacked(rows).reshape((1 << RUN,)), allow_tma=False)
+
+
+def row_place(row, distance, HEAD: int, SLICE: int):
+    """Where a tile's row begins, from the tile's start. The tile's element t = row · C + column is element t % ROW of the
+    t // ROW-th of the 2^HEAD rows in memory, `distance` apart."""
+    if HEAD >= BITS:
+        return (row << (HEAD - BITS)) * distance
+    part = (1 << (BITS - HEAD)) - 1
+    return (row >> (BITS - HEAD)) * distance + (row & part) * (1 << (SLICE - BITS))
+
+
+def column_places(distance, HEAD: int, SLICE: int):
+    """Where the elements of a tile's row are, from the row's begin: [C], several rows in memory if these are shorter."""
+    C = 1 << (SLICE - BITS)
+    if HEAD <= BITS:
+        return ct.arange(C, dtype=ct.int32)
+    starts = ct.arange(1 << (HEAD - BITS), dtype=ct.int32)[:, None] * distance
+    return (starts + ct.arange(1 << (SLICE - HEAD), dtype=ct.int32)[None, :]).reshape((C,))
 
 
 @ct.kernel
-def merge_slices(y, half, SLICE: ct.Constant[int]):
-    """The stages at distances 2^(SLICE-1), ..., 1 of the merge of runs of `half` elements, in place on y."""
-    C = (1 << SLICE) // ROWS
-    start = ct.bid(0) * (1 << SLICE)
-    if start // (2 * half) * (2 * half) + half < y.shape[0]:  # else the second run is empty: nothing to merge
-        rows = ()
-        for r in ct.static_iter(range(ROWS)):
-            rows += (ct.load(y, (ct.bid(0) * ROWS + r,), (C,), allow_tma=False),)
-        rows = exchange_all(rows, 4, 0)
-        rows = exchange_all(regroup(rows, SLICE - 4, 4), SLICE - 8, 0)
-        rows = exchange_all(regroup(rows, 4, 0), 4, 0)
-        ct.store(y, (ct.bid(0),), stacked(rows).reshape((1 << SLICE,)), allow_tma=False)
-
-
-@ct.kernel
-def cross(y, half, distance, C: ct.Constant[int], STAGES: ct.Constant[int], MIRROR: ct.Constant[bool]):
-    """STAGES stages of the merge of runs of `half` elements, in place on y; the last one at `distance`, a multiple of C.
-
-    MIRROR: they are the first ones. The second run is then held backwards, so that its smaller values move to higher
-    rows: stored backwards again, they are in ascending order.
-    """
-    H = 1 << (STAGES - 1)
-    column = ct.bid(0) * C
-    base = column // distance * distance * (2 * H)  # the first element of the block's 2^STAGES · distance
-    size = ct.assume_divisible_by(y.shape[0], C)
+def merge_tiles(y, k, distance, TAIL: ct.Constant[int], HEAD: ct.Constant[int], SLICE: ct.Constant[int]):
+    """One pass of `plan`, in place on y, with rows of 2^(SLICE - HEAD) elements, `distance` apart."""
+    ROW, TOP = 1 << (SLICE - HEAD), SLICE - BITS
+    HALF = 1 << (BITS - 1)
+    size = ct.assume_divisible_by(y.shape[0], 1 << SLICE)
     memory = y.get_raw_memory()
-    if base // (2 * half) * (2 * half) + half < size:
-        places = column % distance + ct.arange(C, dtype=ct.int32)
-        offsets, rows = (), ()
-        for r in ct.static_iter(range(2 * H)):
-            if MIRROR and r >= H:
-                offsets += (base + (2 * H - (r - H)) * distance - 1 - places,)
+    per_group = distance // ROW  # tiles whose rows lie between each other
+    start = ct.bid(0) // per_group * (distance << HEAD) + ct.bid(0) % per_group * ROW
+    # A pass inside one merge has nothing to do where the second run is empty.
+    needed = start if TAIL > 0 and HEAD > 0 else (start >> k << k) + (1 << (k - 1))
+    if needed < size:
+        # Two neighbours of fp16 come and go as one word: a row has at least 2^3 elements.
+        start = ct.assume_divisible_by(start, 8)
+        distance = ct.assume_divisible_by(distance, 8)
+        columns = start + column_places(distance, HEAD, SLICE)
+        rows = ()
+        for r in ct.static_iter(range(1 << BITS)):
+            places = row_place(r, distance, HEAD, SLICE) + columns
+            rows += (memory.load_offset(places, mask=places < size, padding_value=math.inf),)
+        sign = sign_of(start, k, size).astype(y.dtype)
+
+        if TAIL > 0:
+            # With a head, two runs of the merge before k: the upper one is ascending.
+            before = sign_of(start, k - 1, size).astype(y.dtype) if HEAD > 0 else sign
+            rows = scaled(rows[:HALF], before) + (rows[HALF:] if HEAD > 0 else scaled(rows[HALF:], before))
+            rows = exchange_all(rows, max(TAIL, TOP) - TOP, 0)
+            if TAIL > BITS:
+                rows = exchange_all(regroup(rows, TOP, BITS), min(TAIL, TOP) - BITS, 0)
+                rows = regroup(rows, BITS, 0)
             else:
-                offsets += (base + r * distance + places,)
-            rows += (memory.load_offset(offsets[r], mask=offsets[r] < size, padding_value=math.inf),)
-        if MIRROR:
-            rows = exchange(rows, STAGES - 1, False)
-            rows = exchange_all(rows[:H], STAGES - 1, 0) + exchange_all(rows[H:], STAGES - 1, 0, True)
-        else:
-            rows = exchange_all(rows, STAGES, 0)
-        for r in ct.static_iter(range(2 * H)):
-            memory.store_offset(offsets[r], rows[r], mask=offsets[r] < size)
+                rows = regroup(rows, TOP, 0)
+            rows = regroup(exchange_all(rows, min(TAIL, BITS), 0), 0, TOP)
+            rows = scaled(rows[:HALF], before) + (rows[HALF:] if HEAD > 0 else scaled(rows[HALF:], before))
+
+        if HEAD > 0:
+            rows = exchange_all(scaled(rows, sign), BITS, max(HEAD, BITS) - HEAD)
+            if HEAD > BITS:
+                rows = exchange_all(regroup(rows, TOP, TOP - BITS), BITS, 2 * BITS - HEAD)
+                rows = regroup(rows, TOP - BITS, TOP)
+            rows = scaled(rows, sign)
+
+        # One store: between two of them all threads of a block wait for each other.
+        r = ct.arange(1 << BITS, dtype=ct.int32)[None, :]
+        places = row_place(r, distance, HEAD, SLICE) + columns[:, None]
+        memory.store_offset(places, stacked(rows), mask=places < size)
 
 
 @functools.cache
-def hinted(kernel: ct.kernel, warps: int) -> ct.kernel:
-    """`kernel` for blocks of `warps` warps. A hinted kernel has compiled code of its own, so there is one of each."""
-    return kernel.replace_hints(num_worker_warps=warps)
+def hinted(kernel: ct.kernel, warps: int, per_sm: int | None) -> ct.kernel:
+    """`kernel` for `per_sm` blocks of `warps` warps. A hinted kernel has compiled code of its own, so there is one of each."""
+    hints = {} if per_sm is None else {"occupancy": per_sm}
+    return kernel.replace_hints(num_worker_warps=warps, **hints)
 
 
-def passes(stages: int, most: int) -> list[int]:
-    """Split `stages` into as few passes of at most `most` as there can be, as even as they can be."""
-    count = -(-stages // most)
-    return [stages // count + (i < stages % count) for i in range(count)]
-
-
-def run(data: torch.Tensor, N: int, *, SLICE: int, STAGES: int, WARPS: int) -> torch.Tensor:
+def run(data: torch.Tensor, N: int, *, SLICE: int, ROW: int, SORT_WARPS: int, WARPS: int, PER_SM: int) -> torch.Tensor:
     """Return data [N] in ascending order: the first N elements of whole slices."""
     stream = torch.cuda.current_stream()
-    slices = ct.cdiv(N, 1 << SLICE)
-    y = torch.empty(slices << SLICE, dtype=data.dtype, device=data.device)
-    ct.launch(stream, (slices,), hinted(sort_slices, WARPS), (data, y, N, SLICE, N % 16 == 0))
-    for k in range(SLICE + 1, (N - 1).bit_length() + 1):
-        half, left = 1 << (k - 1), k
-        for stages in passes(k - SLICE, STAGES):
-            C = 1 << min(12 - stages, SLICE)
-            blocks = ct.cdiv(N, 1 << left) << (left - stages)
-            arguments = (y, half, 1 << (left - stages), C, stages, left == k)
-            ct.launch(stream, (blocks // C,), hinted(cross, 4), arguments)
-            left -= stages
-        ct.launch(stream, (slices,), hinted(merge_slices, WARPS), (y, half, SLICE))
+    size = ct.cdiv(N, 1 << SLICE) << SLICE
+    y = torch.empty(size, dtype=data.dtype, device=data.device)
+    bits = min(SLICE, LONGEST)
+    ct.launch(stream, (size >> bits,), hinted(sort_runs, SORT_WARPS, None), (data, y, N, bits, N % 16 == 0))
+    merge = hinted(merge_tiles, WARPS, PER_SM)
+    if bits < SLICE:
+        ct.launch(stream, (size >> SLICE,), merge, (y, SLICE, 1 << SLICE, SLICE, 0, SLICE))
+    for k, tail, head, shift, _ in plan((N - 1).bit_length(), SLICE, ROW):
+        tiles = ct.cdiv(size, 1 << (shift + head)) << (shift + head - SLICE)
+        ct.launch(stream, (tiles,), merge, (y, k, 1 << shift, tail, head, SLICE))
     return y[:N]
 
 
 def default(case: Case) -> Config:
-    # A larger slice saves passes over memory; a smaller one is all that a short array needs.
-    return {"SLICE": 10 if case["n"] <= 1024 else 12, "STAGES": 5, "WARPS": 8 if case["n"] > 1024 else 4}
+    # A larger slice saves passes over memory; a smaller one fills the SMs when the array is short.
+    values = 2 if case.dtype == "fp16" else 1  # of a register
+    bits = 10 if case["n"] <= 1024 else 12 if values == 1 and case["n"] <= 1 << 20 else 13
+    return config(bits, values, ROW=4)
+
+
+def config(bits: int, values: int, ROW: int) -> Config:
+    """Slices of 2^bits elements, 10 <= bits <= 13, in blocks that leave each thread 80 registers, 32 of which hold elements."""
+    warps = min(8, max(4, (1 << bits) // (1024 * values)))
+    return {"SLICE": bits, "ROW": ROW, "SORT_WARPS": 8 if bits > 10 else 4, "WARPS": warps, "PER_SM": 24 // warps}
 
 
 def space(case: Case) -> list[Config]:
+    values = 2 if case.dtype == "fp16" else 1
     return [
-        {"SLICE": bits, "STAGES": stages, "WARPS": warps} for bits in (11, 12) for stages in (4, 5) for warps in (4, 8)
+        {**config(bits, values, ROW), "SORT_WARPS": warps, "PER_SM": per_sm}
+        for bits in (12, 13)
+        for ROW in (4, 5)
+        for warps in (4, 8)
+        for per_sm in ((2, 3) if bits == 12 + values else (4, 6))
     ]
 
 

@@ -10,8 +10,8 @@ stage compares the halves of each word.
   neighbours, and the first ones of the next merge, which compare rows far apart. `plan` cuts the network into such passes.
 
 On chip a tile lies in shared memory, and a thread takes words that differ in a window of W bits of their index: W stages
-without another thread. Then they go back and the next window is read. Words are shifted by one after every 32, so that the
-lanes of a warp meet different banks in every window.
+without another thread. Then they go back and the next window is read. The tile has gaps, so that the lanes of a warp meet
+different banks in every window. Between memory and chip, and wherever a window allows it, words travel in quads.
 """
 
 import tilelang
@@ -28,8 +28,13 @@ UNCHECKED = SYNCHRONIZED | {tilelang.PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS
 
 
 def padded(words: int) -> int:
-    """Words of shared memory for `words` elements."""
+    """Words of shared memory for a slice of `words` words: one is left out after every 32."""
     return words + words // 32
+
+
+def padded_quads(quads: int, W: int) -> int:
+    """Quads of shared memory for a tile of `quads` quads of words: one is left out after every 2^W."""
+    return quads + (quads >> W)
 
 
 # Plain functions, called while the kernel is built: the same stage on fp32 values and on pairs of fp16 values.
@@ -59,6 +64,15 @@ def exchange(x, BIT: int, COUNT: int):
             x[block * (2 * STEP) + STEP + i] = larger(pair[0], pair[1])
 
 
+def lower_halves(a, b):
+    """The lower halves of two words, in one instruction, which the compiler doesn't find for shifts and masks."""
+    return T.call_pure_extern(T.uint32, "__byte_perm", a, b, T.uint32(0x5410))
+
+
+def upper_halves(a, b):
+    return T.call_pure_extern(T.uint32, "__byte_perm", a, b, T.uint32(0x7632))
+
+
 @T.macro
 def exchange_halves(x, COUNT: int):
     """The stage inside the words x [COUNT]: two words are transposed to one of lower and one of upper halves and back."""
@@ -69,12 +83,12 @@ def exchange_halves(x, COUNT: int):
     for i in T.unroll(COUNT // 2):
         bits[0] = T.reinterpret(x[2 * i], T.uint32)
         bits[1] = T.reinterpret(x[2 * i + 1], T.uint32)
-        pair[0] = T.reinterpret(bits[0] & T.uint32(0xFFFF) | bits[1] << T.uint32(16), x.dtype)
-        pair[1] = T.reinterpret(bits[0] >> T.uint32(16) | bits[1] & T.uint32(0xFFFF0000), x.dtype)
+        pair[0] = T.reinterpret(lower_halves(bits[0], bits[1]), x.dtype)
+        pair[1] = T.reinterpret(upper_halves(bits[0], bits[1]), x.dtype)
         ordered[0] = T.reinterpret(smaller(pair[0], pair[1]), T.uint32)
         ordered[1] = T.reinterpret(larger(pair[0], pair[1]), T.uint32)
-        x[2 * i] = T.reinterpret(ordered[0] & T.uint32(0xFFFF) | ordered[1] << T.uint32(16), x.dtype)
-        x[2 * i + 1] = T.reinterpret(ordered[0] >> T.uint32(16) | ordered[1] & T.uint32(0xFFFF0000), x.dtype)
+        x[2 * i] = T.reinterpret(lower_halves(ordered[0], ordered[1]), x.dtype)
+        x[2 * i + 1] = T.reinterpret(upper_halves(ordered[0], ordered[1]), x.dtype)
 
 
 def exchange_all(x, FROM: int, COUNT: int):
@@ -83,6 +97,12 @@ def exchange_all(x, FROM: int, COUNT: int):
         exchange(x, bit, COUNT)
     if x.dtype == "float16x2":
         exchange_halves(x, COUNT)
+
+
+def exchange_upper(x, TOP: int, BOTTOM: int, W: int):
+    """The stages of the register bits TOP - 1, ..., BOTTOM."""
+    for bit in range(TOP - 1, BOTTOM - 1, -1):
+        exchange(x, bit, 1 << W)
 
 
 @T.macro
@@ -113,43 +133,24 @@ def windows(SLICE: int, W: int) -> list[tuple[int, int, int]]:
     return [(min(low, SLICE - W), min(low + W, SLICE), low) for low in range((SLICE - 1) // W * W, -1, -W)]
 
 
-def lower_windows(BITS: int, W: int) -> list[tuple[int, int, int]]:
-    """The same of windows for the stages of bits BITS - 1, ..., 0 of a tile with more bits."""
-    return [(max(0, top - W), top, max(0, top - W)) for top in range(BITS, 0, -W)]
-
-
 @T.macro
-def window_stages(tile, x, tid, top, bottom, LOW: int, TOP: int, BOTTOM: int, W: int):
-    """The stages of bits top - 1, ..., bottom that lie in TOP - 1, ..., BOTTOM, if there are any, on tile."""
-    if top > BOTTOM and bottom < TOP:
+def sort_window(tile, x, tid, wanted, LOW: int, TOP: int, BOTTOM: int, W: int):
+    """If wanted, the stages of bits TOP - 1, ..., BOTTOM on tile."""
+    if wanted:
         read_window(tile, x, tid, LOW, W)
-        register_stages(x, top, bottom, LOW, TOP, BOTTOM, W)
+        exchange_upper(x, TOP - LOW, BOTTOM - LOW, W)
         write_window(tile, x, tid, LOW, W)
         T.sync_threads()
 
 
-@T.macro
-def register_stage(x, top, bottom, bit: int, LOW: int, W: int):
-    if top > bit and bottom <= bit:
-        exchange(x, bit - LOW, 1 << W)
+def sort_windows(tile, x, tid, k, SLICE: int, W: int):
+    """The stages of merge k on tile, but those of the lowest window.
 
-
-@T.macro
-def halves_stage(x, bottom, W: int):
-    if bottom == 0:
-        exchange_halves(x, 1 << W)
-
-
-def register_stages(x, top, bottom, LOW: int, TOP: int, BOTTOM: int, W: int):
-    for bit in range(TOP - 1, BOTTOM - 1, -1):
-        register_stage(x, top, bottom, bit, LOW, W)
-    if BOTTOM == 0 and x.dtype == "float16x2":
-        halves_stage(x, bottom, W)
-
-
-def tile_stages(tile, x, tid, top, bottom, chosen: list[tuple[int, int, int]], W: int):
-    for LOW, TOP, BOTTOM in chosen:
-        window_stages(tile, x, tid, top, bottom, LOW, TOP, BOTTOM, W)
+    Each number of stages has code of its own: conditions between the stages would cost moves between registers.
+    """
+    for LOW, TOP, BOTTOM in windows(SLICE, W)[:-1]:
+        for top in range(BOTTOM + 1, TOP + 1):
+            sort_window(tile, x, tid, k == top if top < TOP else k >= TOP, LOW, top, BOTTOM, W)
 
 
 def signs(negative, dtype: str):
@@ -201,7 +202,7 @@ def sort_tile(tile, x, tid, SLICE: int, W: int):
             x[e] = signed(x[e], sign[0])
         write_window(tile, x, tid, 0, W)
         T.sync_threads()
-        tile_stages(tile, x, tid, k, 0, windows(SLICE, W)[:-1], W)
+        sort_windows(tile, x, tid, k, SLICE, W)
         read_window(tile, x, tid, 0, W)
         exchange_all(x, W, 1 << W)
     write_window(tile, x, tid, 0, W)
@@ -219,22 +220,16 @@ def infinity(dtype: str):
 
 
 def resident(SLICE: int, W: int) -> int:
-    """Blocks per multiprocessor to keep registers for."""
-    registers = (64 if W == 5 else 48) << (SLICE - W)
-    return max(1, min(32, (1 << 16) // registers, 56000 // padded(1 << SLICE)))
+    """Blocks that a multiprocessor holds at once: as many as 48 registers per thread and 200 KB of shared memory suffice for.
+
+    With W = 5 a few addresses don't find room in these, which costs less than a block less would.
+    """
+    return max(1, min(32, (1 << 16) // (48 << (SLICE - W)), 50000 // padded(1 << SLICE)))
 
 
 def held(word, dtype: str):
     """A word as `dtype`, the same bits."""
     return word if word.dtype == dtype else T.reinterpret(word, dtype)
-
-
-def reversed_if(condition, word):
-    """A word, its halves exchanged if the condition holds and there are any."""
-    if word.dtype != "float16x2":
-        return word
-    bits = T.reinterpret(word, T.uint32)
-    return T.reinterpret(T.if_then_else(condition, bits >> T.uint32(16) | bits << T.uint32(16), bits), word.dtype)
 
 
 @T.macro
@@ -278,28 +273,146 @@ def sort_kernel(dtype: torch.dtype, SLICE: int, W: int):
     return sort_slices
 
 
+def turned(word):
+    """A word, its halves exchanged if there are any."""
+    if word.dtype != "float16x2":
+        return word
+    bits = T.reinterpret(word, T.uint32)
+    return T.reinterpret(bits >> T.uint32(16) | bits << T.uint32(16), word.dtype)
+
+
 @T.macro
-def exchange_ends(x, sign, HALF: int):
-    """The stage of the highest bit on the registers x [2 * HALF], of which the upper ones are kept times sign."""
+def exchange_mirrored(x, HALF: int):
+    """The first stage of a merge on the registers x [2 * HALF]: the second run is compared backwards with the first one."""
     pair = T.alloc_local((2,), x.dtype)
     for i in T.unroll(HALF):
         pair[0] = x[i]
-        pair[1] = signed(x[HALF + i], sign[0])
+        pair[1] = turned(x[2 * HALF - 1 - i])
         x[i] = smaller(pair[0], pair[1])
-        x[HALF + i] = signed(larger(pair[0], pair[1]), sign[0])
+        x[2 * HALF - 1 - i] = turned(larger(pair[0], pair[1]))
+
+
+@T.macro
+def stage(x, wanted, bit: int, W: int):
+    """The stage of register bit `bit`, if it is wanted."""
+    if wanted:
+        exchange(x, bit, 1 << W)
+
+
+def stages(x, top, bottom, TOP: int, BOTTOM: int, LOW: int, W: int):
+    """The stages of the tile's bits top - 1, ..., bottom that lie in TOP - 1, ..., BOTTOM; register bit 0 is bit LOW."""
+    for bit in range(TOP - 1, BOTTOM - 1, -1):
+        stage(x, T.And(bit < top, bit >= bottom), bit - LOW, W)
+
+
+@T.macro
+def exchange_lower(x, tail, W: int):
+    """The end of a merge: the stages of the tile's bits 1 and 0, and the one inside the words."""
+    if tail > 0:
+        exchange_all(x, 2, 1 << W)
+
+
+@T.macro
+def write_quads(tile, x, lower, upper, SLICE: int, W: int):
+    """Registers into the tile: quads of neighbours, which differ in the tile's highest W - 2 bits.
+
+    `lower` and `upper` are the places of the thread's first quad in either half of the tile.
+    """
+    words = T.alloc_local((4,), tile.dtype)
+    HALF = 1 << (W - 3)
+    for u in T.unroll(HALF):
+        for v in T.unroll(4):
+            words[v] = held(x[u * 4 + v], tile.dtype)
+        for v in T.vectorized(4):
+            tile[(lower + u * padded_quads(1 << (SLICE - W), W)) * 4 + v] = words[v]
+    for u in T.unroll(HALF):
+        for v in T.unroll(4):
+            words[v] = held(x[(HALF + u) * 4 + v], tile.dtype)
+        for v in T.vectorized(4):
+            tile[(upper + (HALF + u) * padded_quads(1 << (SLICE - W), W)) * 4 + v] = words[v]
+
+
+@T.macro
+def read_quads(tile, x, lower, upper, SLICE: int, W: int):
+    """The reverse of `write_quads`."""
+    words = T.alloc_local((4,), tile.dtype)
+    HALF = 1 << (W - 3)
+    for u in T.unroll(HALF):
+        for v in T.vectorized(4):
+            words[v] = tile[(lower + u * padded_quads(1 << (SLICE - W), W)) * 4 + v]
+        for v in T.unroll(4):
+            x[u * 4 + v] = held(words[v], x.dtype)
+    for u in T.unroll(HALF):
+        for v in T.vectorized(4):
+            words[v] = tile[(upper + (HALF + u) * padded_quads(1 << (SLICE - W), W)) * 4 + v]
+        for v in T.unroll(4):
+            x[(HALF + u) * 4 + v] = held(words[v], x.dtype)
+
+
+@T.macro
+def window(tile, x, tid, top, bottom, LOW: int, TOP: int, BOTTOM: int, W: int):
+    """The stages of the tile's bits top - 1, ..., bottom that lie in TOP - 1, ..., BOTTOM, if there are any, on tile."""
+    place = T.alloc_local((1,), T.int32)
+    if T.And(top > BOTTOM, bottom < TOP):
+        place[0] = ((tid >> LOW) << (LOW + W)) + (tid & ((1 << LOW) - 1))
+        place[0] += (place[0] >> (W + 2)) << 2
+        for e in T.unroll(1 << W):
+            x[e] = held(tile[place[0] + ((e << LOW) + ((e << LOW) >> (W + 2) << 2))], x.dtype)
+        stages(x, top, bottom, TOP, BOTTOM, LOW, W)
+        for e in T.unroll(1 << W):
+            tile[place[0] + ((e << LOW) + ((e << LOW) >> (W + 2) << 2))] = held(x[e], tile.dtype)
+        T.sync_threads()
+
+
+@T.macro
+def read_tile(y, x, words, low, high, step, size, W: int):
+    """Registers from y [size words]: the quads of a thread from `low` and from `high` on, infinity beyond size."""
+    HALF = 1 << (W - 3)
+    for half in T.unroll(2):
+        for u in T.unroll(HALF):
+            for v in T.unroll(4):
+                words[v] = held(infinity(x.dtype), y.dtype)
+            if quad(low, high, step, half, u) < size // 4:
+                for v in T.vectorized(4):
+                    words[v] = y[quad(low, high, step, half, u) * 4 + v]
+            for v in T.unroll(4):
+                x[(half * HALF + u) * 4 + v] = held(words[v], x.dtype)
+
+
+@T.macro
+def write_tile(y, x, words, low, high, step, size, W: int):
+    """The reverse of `read_tile`."""
+    HALF = 1 << (W - 3)
+    for half in T.unroll(2):
+        for u in T.unroll(HALF):
+            for v in T.unroll(4):
+                words[v] = held(x[(half * HALF + u) * 4 + v], y.dtype)
+            if quad(low, high, step, half, u) < size // 4:
+                for v in T.vectorized(4):
+                    y[quad(low, high, step, half, u) * 4 + v] = words[v]
+
+
+def quad(low, high, step, half, u):
+    """The place in y, in quads, of a thread's quad u of a half: bit b of u stands for step[b]."""
+    place = T.if_then_else(half == 0, low, high) + (u & 1) * step[0]
+    return place + (u >> 1) * step[1] if step.shape[0] > 1 else place
 
 
 @tilelang.jit(pass_configs=UNCHECKED)
 def merge_kernel(dtype: torch.dtype, SLICE: int, W: int):
-    """One pass of `plan`, in place on y [size words]. A block's tile has 2^head rows at distance 2^shift.
+    """One pass of `plan`, in place on y [size words], size a multiple of 2^SLICE.
 
-    Mirror: the first stage of merge k compares place i of its first run with place i of the second one read backwards. So
-    the upper half of the tile is held backwards and negated; then all its stages are the same as those of the lower half.
+    A block's tile has 2^head rows at distance 2^shift, of 2^row >= 2^tail neighbours each; so a bit of the tile's index is a
+    bit of y's, and the bits from `row` on are moved.
+
+    Mirror: the first stage of merge k compares place i of its first run with place i of the second one read backwards. The
+    upper half of the tile is the mirror image of the lower one for that; a thread takes mirrored places in both.
     """
     size = T.dynamic("size")
     threads = 1 << (SLICE - W)
-    HALF = 1 << (W - 1)
     WORD, STORED = word_of(dtype)
+    TOP = SLICE - W + 2  # from this bit on, bits are a register's number when a tile comes and goes
+    MIDDLE = TOP - W  # the lowest bit of the second window
 
     @T.prim_func
     def merge_tiles(
@@ -313,62 +426,53 @@ def merge_kernel(dtype: torch.dtype, SLICE: int, W: int):
     ):
         with T.Kernel(blocks, threads=threads) as block:
             T.annotate_min_blocks_per_sm(resident(SLICE, W))
-            tile = T.alloc_shared((padded(1 << SLICE),), WORD)
+            tile = T.alloc_shared((padded_quads(1 << (SLICE - 2), W) * 4,), STORED)
             x = T.alloc_local((1 << W,), WORD)
-            low = T.alloc_local((1,), T.int32)
-            high = T.alloc_local((1,), T.int32)
-            step = T.alloc_local((1,), T.int32)
-            offset = T.alloc_local((1,), T.int32)
-            top = T.alloc_local((1,), T.int32)
-            bottom = T.alloc_local((1,), T.int32)
-            sign = T.alloc_local((1,), WORD)
+            words = T.alloc_local((4,), STORED)
+            step = T.alloc_local((W - 3,), T.int32)  # in quads: from one of a thread's in half a tile to others
+            row = T.alloc_var(T.int32)
+            top = T.alloc_var(T.int32)
+            bottom = T.alloc_var(T.int32)
+            low = T.alloc_var(T.int32)
+            high = T.alloc_var(T.int32)
+            other = T.alloc_var(T.int32)
+            lower = T.alloc_var(T.int32)
+            upper = T.alloc_var(T.int32)
             tid = T.get_thread_binding()
-            row = SLICE - head  # index bits of a row
-            # The numbers of the tile's words in y: of bits below `row` as they are, of the others moved to `shift`.
-            low[0] = ((block & ((1 << (shift - row)) - 1)) << row) + ((block >> (shift - row)) << (shift + head))
+            row = SLICE - head
+            # The tile's first word in y, and that of its upper half.
+            low = ((block >> (shift - row)) << (shift + head)) + ((block & ((1 << (shift - row)) - 1)) << row)
+            high = low + (1 << (shift + head - 1))
+            if mirror > 0:
+                high += (1 << shift) - (1 << row) - 2 * (low & ((1 << shift) - 1))
             # Without a second run there is nothing to merge.
-            if T.if_then_else(mirror * tail > 0, low[0], (low[0] >> k << k) + (1 << (k - 1))) < size:
-                offset[0] = low[0] >> k << k
-                low[0] += (tid & ((1 << row) - 1)) + ((tid >> row) << shift)
-                if mirror > 0:
-                    high[0] = 2 * offset[0] + (1 << k) - 1 - low[0]
-                    step[0] = -1
-                else:
-                    high[0] = low[0] + T.if_then_else(head > 0, 1 << (shift + head - 1), 1 << (SLICE - 1))
-                    step[0] = 1
-                sign[0] = signs(mirror > 0, WORD)
-                for e in T.unroll(HALF):
-                    offset[0] = ((e * threads) & ((1 << row) - 1)) + ((e * threads >> row) << shift)
-                    x[e] = infinity(WORD)
-                    if low[0] + offset[0] < size:
-                        x[e] = held(y[low[0] + offset[0]], WORD)
-                    x[HALF + e] = infinity(WORD)
-                    if high[0] + step[0] * offset[0] < size:
-                        x[HALF + e] = held(y[high[0] + step[0] * offset[0]], WORD)
-                    x[HALF + e] = signed(reversed_if(mirror > 0, x[HALF + e]), sign[0])
-                # First the tail of one merge, then the head of the next one.
-                for part in T.serial(2):
-                    top[0] = T.if_then_else(part == 0, tail, SLICE)
-                    bottom[0] = T.if_then_else(part == 0, 0, row)
-                    if top[0] > bottom[0]:
-                        if top[0] == SLICE:
-                            exchange_ends(x, sign, HALF)
-                        register_stages(x, top[0], bottom[0], SLICE - W, SLICE - 1, SLICE - W, W)
-                        # Plus nothing: else the compiler keeps the addresses of the reads in registers for the writes.
-                        low[0] += mirror >> 1
-                        high[0] += mirror >> 1
-                        if bottom[0] < SLICE - W:
-                            write_window(tile, x, tid, SLICE - W, W)
+            if T.if_then_else(mirror * tail > 0, low, (low >> k << k) + (1 << (k - 1))) < size:
+                other = T.if_then_else(mirror > 0, threads - 1 - tid, tid)
+                lower = tid + (tid >> W)
+                upper = other + (other >> W)
+                # In quads, with the thread's place.
+                low = (low + ((tid * 4) & ((1 << row) - 1)) + (tid * 4 >> row << shift)) >> 2
+                high = (high + ((other * 4) & ((1 << row) - 1)) + (other * 4 >> row << shift)) >> 2
+                for bit in T.unroll(W - 3):
+                    step[bit] = 1 << (TOP - 2 + bit + T.if_then_else(row <= TOP + bit, shift - row, 0))
+                read_tile(y, x, words, low, high, step, size, W)
+                for part in T.serial(2):  # the end of one merge, the beginning of the next
+                    top = T.if_then_else(part == 0, tail, SLICE)
+                    bottom = T.if_then_else(part == 0, 0, row)
+                    if top > bottom:
+                        if part * mirror > 0:
+                            exchange_mirrored(x, 1 << (W - 1))
+                            stages(x, top, bottom, SLICE - 1, TOP, TOP - 2, W)
+                        else:
+                            stages(x, top, bottom, SLICE, TOP, TOP - 2, W)
+                        if T.And(top > 2, bottom < TOP):
+                            write_quads(tile, x, lower, upper, SLICE, W)
                             T.sync_threads()
-                            tile_stages(tile, x, tid, top[0], bottom[0], lower_windows(SLICE - W, W), W)
-                            read_window(tile, x, tid, SLICE - W, W)
-                for e in T.unroll(HALF):
-                    offset[0] = ((e * threads) & ((1 << row) - 1)) + ((e * threads >> row) << shift)
-                    if low[0] + offset[0] < size:
-                        y[low[0] + offset[0]] = held(x[e], STORED)
-                    x[HALF + e] = reversed_if(mirror > 0, signed(x[HALF + e], sign[0]))
-                    if high[0] + step[0] * offset[0] < size:
-                        y[high[0] + step[0] * offset[0]] = held(x[HALF + e], STORED)
+                            window(tile, x, tid, top, bottom, MIDDLE, TOP, MIDDLE, W)
+                            window(tile, x, tid, top, bottom, 2, MIDDLE, 2, W)
+                            read_quads(tile, x, lower, upper, SLICE, W)
+                        exchange_lower(x, tail * (1 - part), W)
+                write_tile(y, x, words, low, high, step, size, W)
 
     return merge_tiles
 
@@ -390,12 +494,15 @@ def default(case: Case) -> Config:
     # array is short; and several slices to a multiprocessor hide one another's loads when it is long.
     words = case["n"] // 2 if case.dtype == "fp16" else case["n"]
     bits, window = (10, 4) if words <= 1024 else (12, 4) if words <= 1 << 20 else (13, 5)
-    return {"SLICE": bits, "W": window, "ROW": 4}
+    return {"SLICE": bits, "W": window, "ROW": 3 if bits == 12 else 4}
 
 
 def space(case: Case) -> list[Config]:
+    # All stages of a tile lie in three windows: SLICE is at most 3 W.
     return [
-        {"SLICE": bits, "W": window, "ROW": row} for bits in (11, 12, 13, 14) for window in (4, 5) for row in (4, 5)
+        {"SLICE": bits, "W": window, "ROW": row}
+        for bits, window in ((11, 4), (12, 4), (12, 5), (13, 5), (14, 5), (15, 5))
+        for row in (3, 4, 5)
     ]
 
 

@@ -128,15 +128,15 @@ def run(
 
 
 def _tile(case: Case) -> int:
-    """Splits per tile: a power of two of at least 16 that the case has, or, where those are too many, one for few rounds."""
+    """Splits per tile: as few as a thread's vector of 16 bytes asks for, or, where there are many, more for few rounds."""
     splits = -(-case["seq_len"] // case["block_seq"])
-    return 512 if splits > 768 else max(16, min(32, 1 << (splits.bit_length() - 1)))
+    return 512 if splits > 768 else 32 if splits > 384 else 16
 
 
 def default(case: Case) -> Config:
-    # 16 columns are 64 bytes of every split's row, two sectors: 128 blocks in the benchmark's grid. A thread has a vector of
-    # 16 bytes of every tile.
-    return {"SPLITS": _tile(case), "CHUNK": 16, "WARPS": 8 if _tile(case) > 32 else 4}
+    # 32 columns are a line of 128 bytes of every split's row, of which a thread has a vector of 16 bytes in every tile.
+    tile = _tile(case)
+    return {"SPLITS": tile, "CHUNK": 32 if tile == 16 else 16, "WARPS": 8 if tile > 32 else 4}
 
 
 def space(case: Case) -> list[Config]:

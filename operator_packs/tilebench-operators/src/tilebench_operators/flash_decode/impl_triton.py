@@ -14,6 +14,7 @@ import triton.language as tl
 from tilebench_core import Case, Config, Kernel
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+MOST_PARTS = 8  # that a thread has under way at once
 LEAST = tl.constexpr(-3e38)  # below every weight's logarithm, but finite: no -inf - -inf
 
 
@@ -114,12 +115,16 @@ def run(
 def _config(case: Case, quads: int, warps: int) -> Config:
     """Parts that cover the case's splits, if a thread's registers allow."""
     splits = triton.cdiv(case["seq_len"], case["block_seq"])
-    return {"PARTS": min(8, triton.cdiv(splits, 32 * warps // quads)), "QUADS": quads, "num_warps": warps}
+    return {"PARTS": min(MOST_PARTS, triton.cdiv(splits, 32 * warps // quads)), "QUADS": quads, "num_warps": warps}
 
 
 def default(case: Case) -> Config:
-    # Four quads are 64 bytes of every split's row, two sectors: 128 programs in the benchmark's grid.
-    return _config(case, 4, 8 if case["seq_len"] > 32 * case["block_seq"] else 4)
+    # Four quads are 64 bytes of every split's row, two sectors: 128 programs in the benchmark's grid. As few warps as hold the
+    # splits: each starts later, and meets more others at the end, than a further part of the same thread comes.
+    splits = triton.cdiv(case["seq_len"], case["block_seq"])
+    if splits <= 16:
+        return _config(case, 8, 1)
+    return _config(case, 4, 1 if splits <= 48 else 2 if splits <= 64 else 4 if splits <= 240 else 8)
 
 
 def space(case: Case) -> list[Config]:

@@ -4,13 +4,17 @@ shared memory and adds their sums to the result.
 A block keeps COPIES histograms, one for every COPIES-th lane, side by side: bin b of copy c is word b · COPIES + c. With 32
 copies the lanes of a warp never meet in a bank; with fewer they seldom do, and equal values, which a single histogram would
 add one after the other, are spread. More bins leave room for fewer copies. While a block counts what it has loaded, the
-next loads are under way.
+next loads are under way. It starts while the first launch still runs (programmatic dependent launch), and waits before it adds
+to the result.
 """
 
 import tilelang
 import tilelang.language as T
 import torch
 from tilebench_core import Case, Config, Kernel, multiprocessors
+
+from tilebench_operators._tilelang_dependent import dependent_launches
+from tilebench_operators._tilelang_once import PRELUDE, load_once
 
 VECTOR = 4  # values of a 16-byte load
 ROOM = 196_608  # bytes of shared memory on a multiprocessor, for histograms
@@ -20,10 +24,13 @@ ROOM = 196_608  # bytes of shared memory on a multiprocessor, for histograms
 def clear_kernel(threads: int):
     """Let hist [bins] be 0."""
     bins = T.dynamic("bins")
+    early = dependent_launches()
 
     @T.prim_func
     def clear(hist: T.Tensor((bins,), T.int32)):
         with T.Kernel(T.ceildiv(bins, threads), threads=threads) as block:
+            if early:
+                T.pdl_trigger()
             tid = T.get_thread_binding()
             if block * threads + tid < bins:
                 hist[block * threads + tid] = 0
@@ -38,11 +45,12 @@ def count_kernel(BINS: int, COPIES: int, LOADS: int, threads: int):
     BINS is a constant because the size of shared memory is.
     """
     n = T.dynamic("n")
+    early = dependent_launches()
     STRETCH = threads * LOADS * VECTOR
 
     @T.prim_func
     def count(x: T.Tensor((n,), T.int32), hist: T.Tensor((BINS,), T.int32), blocks: T.int32):
-        with T.Kernel(blocks, threads=threads) as block:
+        with T.Kernel(blocks, threads=threads, prelude=PRELUDE) as block:
             counts = T.alloc_shared((BINS * COPIES,), T.int32)
             values = T.alloc_local((LOADS * VECTOR,), T.int32)
             following = T.alloc_local((LOADS * VECTOR,), T.int32)
@@ -50,8 +58,7 @@ def count_kernel(BINS: int, COPIES: int, LOADS: int, threads: int):
             tid = T.get_thread_binding()
             if (block + 1) * STRETCH <= n:
                 for u in T.unroll(LOADS):
-                    for v in T.vectorized(VECTOR):
-                        following[u * VECTOR + v] = x[block * STRETCH + (u * threads + tid) * VECTOR + v]
+                    load_once(following[u * VECTOR], x[block * STRETCH + (u * threads + tid) * VECTOR], 16)
             for i in T.serial(T.ceildiv(BINS * COPIES, threads)):
                 if i * threads + tid < BINS * COPIES:
                     counts[i * threads + tid] = 0
@@ -64,8 +71,7 @@ def count_kernel(BINS: int, COPIES: int, LOADS: int, threads: int):
                         values[u] = following[u]
                     if later + STRETCH <= n:
                         for u in T.unroll(LOADS):
-                            for v in T.vectorized(VECTOR):
-                                following[u * VECTOR + v] = x[later + (u * threads + tid) * VECTOR + v]
+                            load_once(following[u * VECTOR], x[later + (u * threads + tid) * VECTOR], 16)
                     for u in T.unroll(LOADS * VECTOR):
                         T.atomic_add(counts[values[u] * COPIES + tid % COPIES], 1)
                 else:
@@ -73,6 +79,8 @@ def count_kernel(BINS: int, COPIES: int, LOADS: int, threads: int):
                         if start + u * threads + tid < n:
                             T.atomic_add(counts[x[start + u * threads + tid] * COPIES + tid % COPIES], 1)
             T.sync_threads()
+            if early:
+                T.pdl_sync()
             for i in T.serial(T.ceildiv(BINS, threads)):
                 if i * threads + tid < BINS:
                     # Every block begins with other bins, so that they don't queue for the same words of hist.

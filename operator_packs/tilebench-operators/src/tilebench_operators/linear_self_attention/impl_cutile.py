@@ -75,11 +75,13 @@ def sum_kernel(
 
 @ct.kernel
 def output_kernel(
-    q, state, z, o, eps, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int], WHOLE: ct.Constant[bool]
+    q, state, z, o, eps, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int], WHOLE: ct.Constant[bool],
+    EXACT: ct.Constant[bool],
 ):  # fmt: skip
     """o [M, D]; q [M, D], state [D, D] is sᵀ, z [D]. One BM × BN tile of o per block.
 
-    WHOLE says that BK >= D and that the launch is a dependent one.
+    WHOLE says that BK >= D and that the launch is a dependent one, EXACT that BK divides D: then z is loaded without checks,
+    each of which would be a branch around one number.
     """
     # The tiles of the same rows of q side by side, so that q comes from memory once.
     m, j = ct.bid(1), ct.bid(0)
@@ -97,7 +99,10 @@ def output_kernel(
             features = phi(ct.load(q, (m, d), (BM, BK), padding_mode=ZERO))
             tile = ct.transpose(ct.load(state, (j, d), (BN, BK), padding_mode=ZERO))
             numerator = ct.mma(features.astype(ct.tfloat32), tile.astype(ct.tfloat32), numerator)
-            weights = ct.load(z, (d,), (BK,), padding_mode=ZERO, allow_tma=False)
+            if EXACT:
+                weights = ct.load(z, (d,), (BK,), check_bounds=False, allow_tma=False)
+            else:
+                weights = ct.load(z, (d,), (BK,), padding_mode=ZERO, allow_tma=False)
             products += features * weights[None, :]
     ct.store(o, (m, j), numerator * (1.0 / (ct.sum(products, 1, keepdims=True) + eps)))
 
@@ -135,7 +140,7 @@ def run(
     launch(stream, (ct.cdiv(D, height), ct.cdiv(D, 16)), sum_kernel, arguments)
     grid = (ct.cdiv(D, BN), ct.cdiv(M, BM))
     BK = max(32, _power(D)) if whole else 32
-    arguments = (q, state, z, o, eps, BM, BN, BK, whole)
+    arguments = (q, state, z, o, eps, BM, BN, BK, whole, D % BK == 0)
     launch(stream, grid, hinted(output_kernel, 4, OCCUPANCY), arguments)
     return o
 
@@ -160,7 +165,11 @@ def default(case: Case) -> Config:
         BN //= 2
     if wide:
         return _config(case, 128, 128, 32, 132, 8, 64, BN, 2)
-    return _config(case, width, width, 32, 264 if width == 64 else 132, 4, 64, BN, 2)
+    if D > BN and -(-M // 64) * -(-D // BN) > 264:  # more blocks than run at once
+        BN *= 2
+    # Longer products where each part has rows enough for them.
+    rows = 64 if M >= 8192 or D > 128 else 32
+    return _config(case, width, width, rows, 264 if width == 64 else 132, 4, 64, BN, 2)
 
 
 def space(case: Case) -> list[Config]:

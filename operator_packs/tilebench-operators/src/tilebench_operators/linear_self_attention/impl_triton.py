@@ -20,6 +20,7 @@ from tilebench_core import Case, Config, Kernel
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilebench_operators._triton_dependent import dependent, prefetch, start_next, wait_for_previous
+from tilebench_operators._triton_wgmma import ended
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
@@ -120,6 +121,7 @@ def output_kernel(
             tile = load_tile(state, j0, start, D, D, BN, BK, TMA)
             numerator = tl.dot(features, tl.trans(tile), numerator, input_precision="tf32")
             products += features * tl.load(z_ptr + d, mask=d < D, other=0.0)
+            numerator = ended(numerator)
     o = numerator * (1.0 / (tl.sum(products, axis=1) + eps))[:, None]
     j = j0 + tl.arange(0, BN)
     tl.store(o_ptr + m * D + j, o, mask=(m < M) & (j < D))
@@ -176,14 +178,15 @@ def _config(
 def default(case: Case) -> Config:
     M, D = case["M"], case["D"]
     TI = min(64, max(16, triton.next_power_of_2(D)))
-    wide = D > 128
-    # The widest tile of o, up to 128 columns, with which 132 multiprocessors have a program each.
-    BN = 128 if wide else TI
+    # The widest tile of o, up to 128 columns, with which 132 multiprocessors have a program each. Of a head of 64 columns, whose
+    # programs are short, two share the rows.
+    BN = 128 if D > 128 else min(TI, 32) if D <= 64 else TI
     while BN > 32 and triton.cdiv(M, 64) * triton.cdiv(D, BN) < 120:
         BN //= 2
     # Two programs for each of 132 multiprocessors: one multiplies while the other computes φ and splits numbers. Their number
-    # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one.
-    return _config(case, TI, 128 if wide else 64, 32, 264 if D >= 64 else 132, 64, BN, 4, 3)
+    # decides what the second launch reads, so narrow heads, whose tiles of s hold little work, have one. Wide heads have so many
+    # tiles of s that few parts do, of which each has rows for longer products.
+    return _config(case, TI, 64, 64 if D > 128 else 32, 264 if D >= 64 else 132, 64, BN, 4, 3)
 
 
 def space(case: Case) -> list[Config]:

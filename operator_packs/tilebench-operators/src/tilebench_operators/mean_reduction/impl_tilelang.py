@@ -9,6 +9,7 @@ import tilelang.language as T
 import torch
 from tilebench_core import Case, Config, Kernel
 
+from tilebench_operators._tilelang_once import PRELUDE, load_once
 from tilebench_operators._tilelang_rows import vector_width
 
 MIN_THREADS = 132 * 960  # most of what a large GPU holds
@@ -22,7 +23,7 @@ def mean_kernel(dtype: torch.dtype, LOADS: int, VEC: int, threads: int):
 
     @T.prim_func
     def mean_row(x: T.Tensor((rows, cols), dtype), y: T.Tensor((rows,), T.float32)):
-        with T.Kernel(rows, threads=threads) as row:
+        with T.Kernel(rows, threads=threads, prelude=PRELUDE) as row:
             T.assume(cols % VEC == 0)  # so that every row starts at a multiple of VEC, and loads are VEC wide
             values = T.alloc_local((LOADS * VEC,), dtype)
             sums = T.alloc_local((VEC,), T.float32)
@@ -36,8 +37,7 @@ def mean_kernel(dtype: torch.dtype, LOADS: int, VEC: int, threads: int):
                 for u in T.unroll(LOADS):
                     k = chunk * CHUNK + (u * threads + tid) * VEC
                     if k < cols:
-                        for v in T.vectorized(VEC):
-                            values[u * VEC + v] = x[row, k + v]
+                        load_once(values[u * VEC], x[row, k], VEC * dtype.itemsize)
                     else:
                         for v in T.vectorized(VEC):
                             values[u * VEC + v] = T.cast(0, dtype)

@@ -1,9 +1,11 @@
 """Gating in cuTile: one block takes several tokens, and finds each of their k largest logits by one or two reductions.
 
 A 16-bit logit and its column are packed into one integer key of 32 bits: the logit above, as an integer in the same
-order, and the column below, counted from the end so that of equal logits the lowest column is the largest key. Keys are
-unique, so one maximum finds a winner, which is removed by comparing keys. For fp32 logits such keys would have 64 bits,
-twice the registers and comparisons: there the maximum is followed by a minimum of the columns that hold it.
+order, and the column below, counted from the end so that of equal logits the lowest column is the largest key. One maximum
+finds both. Keys are unique and never change: minus the last winner, winners so far are small numbers, while all keys below
+wrap around to large ones in the same order, so the maximum of the differences finds the next winner.
+For fp32 logits such keys would have 64 bits, twice the registers and comparisons: there the maximum is followed by a
+minimum of the columns that hold it.
 """
 
 import math
@@ -16,26 +18,25 @@ from tilebench_operators._cutile_rows import load, store
 from tilebench_operators._tile_rows import hinted
 
 LOG2_E = math.log2(math.e)  # exp(x) = 2^(x·log2 e), and the GPU has an instruction for 2^x
-LOWEST = -(2**31)
+MIDDLE = 2**31  # what separates signed from unsigned integers
 NEG_INF, ZERO = ct.PaddingMode.NEG_INF, ct.PaddingMode.ZERO
 
 
-def flip(bits):
-    """Map a 16-bit float's bits to an integer in the same order, and back: negative floats order by falling bits."""
-    return bits ^ ((bits >> 15) & 0x7FFF)
+def pack(bits, columns):
+    """Return keys (uint32) of 16-bit logits, the upper halves of `bits`: their values as integers, and odd codes below.
 
-
-def pack(x, columns):
-    """Return int32 keys [rows, columns] of 16-bit logits x [rows, columns]."""
-    bits = ct.bitcast(x, ct.int16).astype(ct.int32)
-    bits = flip(ct.where(x == 0.0, 0, bits))  # -0 ties with +0
-    return (bits << 16) | (0x7FFF - columns)
+    Minus x is ~x + 1. Without the 1, which belongs to the lowest bit, negative logits have even codes, and -0 ties with +0.
+    """
+    codes = ct.bitcast(2 * (0x7FFF - columns) + 1, ct.uint32) + ct.uint32(MIDDLE)
+    return ct.bitcast((bits & 0x7FFF0000) ^ (bits >> 31), ct.uint32) + codes
 
 
 def unpack(key, dtype):
     """Return the logits of the 16-bit type `dtype` in `key` as fp32, and their columns as int32."""
-    value = ct.bitcast(flip(key >> 16).astype(ct.int16), dtype).astype(ct.float32)
-    return value, 0x7FFF - (key & 0xFFFF)
+    code = ct.bitcast(key - ct.uint32(MIDDLE), ct.int32)
+    upper = code >> 16
+    bits = ct.abs(upper) | (upper & -0x8000)
+    return ct.bitcast(bits.astype(ct.int16), dtype).astype(ct.float32), 0x7FFF - ((code >> 1) & 0x7FFF)
 
 
 def store_softmax(weights, indices, i, values, columns, ROWS, SLOTS, INSIDE):
@@ -63,23 +64,30 @@ def keys_kernel(
     logits, weights, indices, K: ct.Constant[int], SLOTS: ct.Constant[int],
     ROWS: ct.Constant[int], TILE: ct.Constant[int], INSIDE: ct.Constant[bool],
 ):  # fmt: skip
-    """One block, ROWS tokens: 16-bit logits are [M, E], weights and indices [M, K]; TILE >= E, SLOTS >= K.
+    """One block, ROWS tokens of 16 bits: weights and indices are [M, K]; TILE >= E, SLOTS >= K.
 
-    INSIDE says that E is TILE, K is SLOTS and ROWS divides M.
+    INSIDE says that E is TILE, K is SLOTS and ROWS divides M. Then logits [M, E / 2] are pairs as int32, and keys are those
+    of even columns and those of odd ones; else logits [M, E] are int16.
     """
     i = ct.bid(0)
-    columns = ct.arange(TILE, dtype=ct.int32)[None, :]
-    keys = pack(load(logits, (i, 0), (ROWS, TILE), INSIDE, ZERO), columns)
-    if not INSIDE:
-        keys = ct.where(columns < logits.shape[1], keys, LOWEST)
+    if INSIDE:
+        pairs = load(logits, (i, 0), (ROWS, TILE // 2), True, ZERO)
+        columns = 2 * ct.arange(TILE // 2, dtype=ct.int32)[None, :]
+        keys = (pack(pairs << 16, columns), pack(pairs, columns + 1))
+    else:
+        bits = load(logits, (i, 0), (ROWS, TILE), False, ZERO).astype(ct.int32) << 16
+        columns = ct.arange(TILE, dtype=ct.int32)[None, :]
+        keys = (ct.where(columns < logits.shape[1], pack(bits, columns), ct.uint32(0)),)
     values, picked = (), ()
-    for slot in ct.static_iter(range(K)):
-        winner = ct.max(keys, 1, keepdims=True)
-        value, column = unpack(winner, logits.dtype)
+    last = ct.zeros((ROWS, 1), ct.uint32)
+    for _ in ct.static_iter(range(K)):
+        found = keys[0] - last
+        for others in ct.static_iter(keys[1:]):
+            found = ct.maximum(found, others - last)
+        last += ct.max(found, 1, keepdims=True)
+        value, column = unpack(last, weights.dtype)
         values += (value,)
         picked += (column,)
-        if slot < K - 1:
-            keys = ct.where(keys == winner, LOWEST, keys)
     store_softmax(weights, indices, i, values, picked, ROWS, SLOTS, INSIDE)
 
 
@@ -88,7 +96,7 @@ def columns_kernel(
     logits, weights, indices, K: ct.Constant[int], SLOTS: ct.Constant[int],
     ROWS: ct.Constant[int], TILE: ct.Constant[int], INSIDE: ct.Constant[bool],
 ):  # fmt: skip
-    """As `keys_kernel`, for fp32 logits. What is picked leaves a logit of -inf and the column TILE, which is no column."""
+    """As `keys_kernel`, for fp32 logits [M, E]. What is picked becomes NaN, which no maximum takes and no number equals."""
     i = ct.bid(0)
     columns = ct.arange(TILE, dtype=ct.int32)[None, :]
     x = load(logits, (i, 0), (ROWS, TILE), INSIDE, NEG_INF)
@@ -99,8 +107,7 @@ def columns_kernel(
         values += (value,)
         picked += (column,)
         if slot < K - 1:
-            x = ct.where(columns == column, -math.inf, x)
-            columns = ct.where(columns == column, TILE, columns)
+            x = ct.where(columns == column, math.nan, x)
     store_softmax(weights, indices, i, values, picked, ROWS, SLOTS, INSIDE)
 
 
@@ -110,8 +117,12 @@ def run(logits: torch.Tensor, M: int, E: int, k: int, *, ROWS: int, WARPS: int) 
     indices = torch.empty((M, k), dtype=torch.int32, device=logits.device)
     slots, tile = 1 << (k - 1).bit_length(), 1 << (E - 1).bit_length()
     inside = slots == k and tile == E and M % ROWS == 0
+    kernel = columns_kernel
+    if logits.element_size() == 2:
+        kernel = keys_kernel
+        inside = inside and E > 1 and logits.data_ptr() % 4 == 0
+        logits = logits.view(torch.int32 if inside else torch.int16)
     arguments = (logits, weights, indices, k, slots, ROWS, tile, inside)
-    kernel = keys_kernel if logits.element_size() == 2 else columns_kernel
     ct.launch(torch.cuda.current_stream(), (ct.cdiv(M, ROWS),), hinted(kernel, WARPS), arguments)
     return weights, indices
 

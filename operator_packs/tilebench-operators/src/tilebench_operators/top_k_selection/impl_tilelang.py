@@ -5,8 +5,9 @@ a bound, so is the k-th largest value of all: what reaches the bound is sorted b
 maximum. Bins are counted in shared memory, their counts summed up, and the few values of a bin rank each other.
 
 A long array (`select_long`) is cut into one share per multiprocessor. Each block publishes its RANKS largest values as a
-sorted list; behind a barrier of the whole grid, a value's place in the result is the sum of its places in all lists, which
-binary searches find. That is right if k values reach the last entry of every list, which each block sees by itself.
+sorted list. It finds them among the few values that reach a bound: of the maxima of twice as many groups of threads, the
+one in place RANKS. Behind a barrier of the whole grid, a value's place in the result is the sum of its places in all lists,
+which binary searches find. That is right if k values reach the last entry of every list, which each block sees by itself.
 Of k values in random order a share has about k / BLOCKS, so it takes an unlucky order (a sorted array) to fail. Then the
 k-th largest value is found bit by bit, with a barrier for each.
 """
@@ -21,14 +22,22 @@ from tilebench_core import Case, Config, Kernel, multiprocessors
 BINS = 2048
 MOST_BLOCKS = 128
 MOST_RANKS = 64
+RANKED_BY = 4  # threads that compare a key with all others
 MOST_VALUES = 32  # that a thread of `select_long` keeps; beyond, every array takes the way bit by bit
 FINITE = 3.4028234663852886e38  # the largest finite fp32 number
+LOWEST_KEY = -0x7F800001  # of -inf, see `flip`
+UNKNOWN = 0x7FFFFFFF  # above the keys of all numbers
 # The barriers below are enough, the compiler would double them; and the kernels here keep to their arrays by themselves.
 UNCHECKED = {
     tilelang.PassConfigKey.TL_DISABLE_SHARED_MEMORY_REUSE: True,
     tilelang.PassConfigKey.TL_DISABLE_THREAD_STORAGE_SYNC: True,
     tilelang.PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS: True,
 }
+
+
+def flip(bits):
+    """Map a float's bits to an integer in the same order, and back."""
+    return bits ^ (bits >> 31 & 0x7FFFFFFF)
 
 
 @T.macro
@@ -70,9 +79,9 @@ def add_shared(element, amount):
 
 
 @T.macro
-def keep_values(values, bound, kept, taken, place, total, lane, VALUES: int, ROOM: int):
-    """Append what reaches bound [1] to kept [ROOM] in any order, and count it in taken [1], which is above ROOM if it is too
-    much. A warp reserves room with one addition.
+def keep_values(values, bound, kept, taken, place, total, lane, VALUES: int, ROOM: int, KEYS: bool):
+    """Append what reaches bound [1] to kept [ROOM] in any order, or its keys, and count it in taken [1], which is above ROOM if
+    it is too much. A warp reserves room with one addition.
     """
     total[0] = 0
     for e in T.unroll(VALUES):
@@ -91,7 +100,7 @@ def keep_values(values, bound, kept, taken, place, total, lane, VALUES: int, ROO
     for e in T.unroll(VALUES):
         if values[e] >= bound[0]:
             if place[0] < ROOM:
-                kept[place[0]] = values[e]
+                kept[place[0]] = flip(T.reinterpret(values[e], T.int32)) if KEYS else values[e]
             place[0] += 1
 
 
@@ -120,6 +129,7 @@ def short_kernel(VALUES: int, WIDTH: int, threads: int):
             counts = T.alloc_shared((WARPS,), T.int32)
             taken = T.alloc_shared((1,), T.int32)
             finish = T.alloc_shared((1,), T.int32)
+            last_bin = T.alloc_shared((1,), T.int32)
             values = T.alloc_local((VALUES,), T.float32)
             bound = T.alloc_local((1,), T.float32)
             low = T.alloc_local((1,), T.float32)
@@ -176,14 +186,19 @@ def short_kernel(VALUES: int, WIDTH: int, threads: int):
             scale[0] = T.float32(BINS) / (high[0] - low[0])
             # -inf is never kept: what is missing at the end can only be that.
             bound[0] = low[0]
-            keep_values(values, bound, kept, taken, place, total, lane, VALUES, ROOM)
+            keep_values(values, bound, kept, taken, place, total, lane, VALUES, ROOM, False)
             T.sync_threads()
             total[0] = taken[0]
             if tid == 0:
                 finish[0] = total[0]
-            for i in T.serial(T.ceildiv(total[0], threads)):
-                if i * threads + tid < total[0]:
-                    T.atomic_add(bins[bin_of(kept[i * threads + tid], high[0], scale[0])], 1)
+                last_bin[0] = BINS
+            for i in T.serial(T.ceildiv(total[0], BATCH * threads)):
+                for q in T.unroll(BATCH):
+                    if (i * BATCH + q) * threads + tid < total[0]:
+                        values[q] = kept[(i * BATCH + q) * threads + tid]
+                for q in T.unroll(BATCH):
+                    if (i * BATCH + q) * threads + tid < total[0]:
+                        places[q] = add_shared(bins[bin_of(values[q], high[0], scale[0])], 1)
             T.sync_threads()
             # Every bin's count becomes its start in `ordered`: within the warp first, then with the warps before.
             start[0] = 0
@@ -203,16 +218,20 @@ def short_kernel(VALUES: int, WIDTH: int, threads: int):
             for b in T.unroll(OWN):
                 bins[tid * OWN + b] = start[0]
                 if start[0] < k and k <= start[0] + mine[b]:
-                    finish[0] = start[0] + mine[b]  # the last bin that counts
+                    finish[0] = start[0] + mine[b]
+                    last_bin[0] = tid * OWN + b  # that counts
                 start[0] += mine[b]
             T.sync_threads()
             for i in T.serial(T.ceildiv(total[0], BATCH * threads)):
                 for q in T.unroll(BATCH):
+                    places[q] = -1
                     if (i * BATCH + q) * threads + tid < total[0]:
                         values[q] = kept[(i * BATCH + q) * threads + tid]
-                        places[q] = add_shared(bins[bin_of(values[q], high[0], scale[0])], 1)
+                        own_bin[0] = bin_of(values[q], high[0], scale[0])
+                        if own_bin[0] <= last_bin[0]:
+                            places[q] = add_shared(bins[own_bin[0]], 1)
                 for q in T.unroll(BATCH):
-                    if (i * BATCH + q) * threads + tid < total[0]:
+                    if places[q] >= 0:
                         ordered[places[q]] = values[q]
             T.sync_threads()
             # Now a bin's entry is its end, and the start of the next one.
@@ -239,61 +258,84 @@ def short_kernel(VALUES: int, WIDTH: int, threads: int):
 
 
 @T.macro
-def search(lists, position, value, own, lane, RANKS: int, BLOCKS: int):
-    """position [BLOCKS / 32]: in a lane's lists, how many entries come before `value` of list `own`; equal ones by list.
+def key_of(key, x):
+    """key [1]: x's bits as an integer in the same order."""
+    key[0] = T.reinterpret(x, T.int32)
+    key[0] = flip(key[0])
+
+
+@T.macro
+def rank(keys, count, index, key, place, others, tid):
+    """place [1]: how many of keys [count] come before key [1], the one at `index`; equal ones in order.
+
+    RANKED_BY threads in a row share the comparisons. Up to the next multiple of 16, `keys` is filled with LOWEST_KEY.
+    """
+    place[0] = 0
+    for j in T.serial(T.ceildiv(count, 4 * RANKED_BY)):
+        first = (j * RANKED_BY + tid % RANKED_BY) * 4
+        for v in T.vectorized(4):
+            others[v] = keys[first + v]
+        for v in T.unroll(4):
+            place[0] += T.cast(others[v] >= key[0] + T.cast(first + v >= index, T.int32), T.int32)
+    place[0] += T.shfl_xor(place[0], 1)
+    place[0] += T.shfl_xor(place[0], 2)
+
+
+@T.macro
+def search(lists, position, limit, key, own, lane, RANKS: int, BLOCKS: int):
+    """position [BLOCKS / 32]: in a lane's lists, how many entries come before `key` of list `own`; equal ones by list.
 
     lists [RANKS, BLOCKS] is laid out so that a warp's lanes never meet in a bank.
     """
     for q in T.unroll(BLOCKS // 32):
         position[q] = 0
+        limit[q] = key + T.cast(q * 32 + lane >= own, T.int32)
     for step in T.unroll(RANKS.bit_length()):
         for q in T.unroll(BLOCKS // 32):
-            other = lists[(position[q] + T.max((RANKS >> 1 >> step) - 1, 0)) * BLOCKS + q * 32 + lane]
-            if other > value or (other == value and q * 32 + lane < own):
+            if lists[(position[q] + T.max((RANKS >> 1 >> step) - 1, 0)) * BLOCKS + q * 32 + lane] >= limit[q]:
                 position[q] += T.max(RANKS >> 1 >> step, 1)
-
-
-@T.macro
-def order(key, x):
-    """key [1]: x's bits as an integer in the same order; the same again leads back."""
-    key[0] = T.reinterpret(x, T.int32)
-    key[0] = key[0] ^ (key[0] >> 31 & 0x7FFFFFFF)
 
 
 @tilelang.jit(pass_configs=UNCHECKED)
 def long_kernel(BLOCKS: int, RANKS: int, VALUES: int, WIDTH: int, threads: int):
     """y [k], the largest of x [n], by BLOCKS blocks that are resident together: a block's RANKS largest values take part.
 
-    lists [RANKS + 1, BLOCKS] holds the blocks' lists as columns, and below each the bound that what it left out keeps to.
+    lists [RANKS, BLOCKS] holds the blocks' lists of keys as columns; the last entry of a block without a list is UNKNOWN.
     state [33] int32 and larger [k] are for the way bit by bit.
     """
     n, k = T.dynamic("n, k")
     WARPS = threads // 32
     COLUMNS = BLOCKS // 32
-    LISTS = (RANKS + 1) * BLOCKS
-    ROOM = 32 * max(RANKS, 16)  # some four times RANKS values reach the bound
-    RANKED_BY = 4  # threads that compare a value with all others
+    LISTS = RANKS * BLOCKS
+    GROUPS = 4 * RANKS  # at most; where the share fills all threads there are half as many
+    ROOM = 16 * max(RANKS, 16)  # some 1.4 times RANKS values reach the bound
+    LOADS = -(-LISTS // (4 * threads))
 
     @T.prim_func
     def select_long(
         x: T.Tensor((n,), T.float32),
-        lists: T.Tensor((LISTS,), T.float32),
+        lists: T.Tensor((LISTS,), T.int32),
         state: T.Tensor((33,), T.int32),
         larger: T.Tensor((k,), T.float32),
         y: T.Tensor((k,), T.float32),
     ):
         with T.Kernel(BLOCKS, threads=threads) as block:
-            kept = T.alloc_shared((ROOM,), T.float32)
-            every = T.alloc_shared((LISTS,), T.float32)
-            lows = T.alloc_shared((WARPS,), T.float32)
+            kept = T.alloc_shared((ROOM,), T.int32)
+            every = T.alloc_shared((LISTS,), T.int32)
+            maxima = T.alloc_shared((GROUPS,), T.int32)
+            cut = T.alloc_shared((1,), T.int32)
             taken = T.alloc_shared((1,), T.int32)
+            reached = T.alloc_shared((1,), T.int32)
             values = T.alloc_local((VALUES,), T.float32)
             bound = T.alloc_local((1,), T.float32)
             value = T.alloc_local((1,), T.float32)
-            others = T.alloc_local((4,), T.float32)
+            others = T.alloc_local((4,), T.int32)
             place = T.alloc_local((1,), T.int32)
             total = T.alloc_local((1,), T.int32)
+            shift = T.alloc_local((1,), T.int32)
             position = T.alloc_local((COLUMNS,), T.int32)
+            listed = T.alloc_local((LOADS * 4,), T.int32)
+            limit = T.alloc_local((COLUMNS,), T.int32)
             key = T.alloc_local((1,), T.int32)
             least = T.alloc_local((1,), T.int32)
             tid = T.get_thread_binding()
@@ -304,89 +346,105 @@ def long_kernel(BLOCKS: int, RANKS: int, VALUES: int, WIDTH: int, threads: int):
             end = T.min(n, begin + share)
             active = T.max(T.min(T.ceildiv(end - begin, 4), threads), 0)
             load_share(x, values, begin, end, tid, VALUES, WIDTH, threads)
+            for i in T.unroll(T.ceildiv(ROOM, threads)):
+                if i * threads + tid < ROOM:
+                    kept[i * threads + tid] = LOWEST_KEY
             if tid == 0:
                 taken[0] = 0
+                cut[0] = LOWEST_KEY
+                reached[0] = 0
             if block == 0:
                 for i in T.serial(T.ceildiv(33, threads)):
                     if i * threads + tid < 33:
                         state[i * threads + tid] = 0
-            # What reaches the bound, at least RANKS values if there are groups enough.
-            group_bound(values, bound, place, RANKS, active, tid, VALUES)
-            bound[0] = T.warp_reduce_min(bound[0])
-            if lane == 0:
-                lows[warp] = bound[0]
+            # The largest values of groups of up to a warp's threads, at least twice RANKS groups if there are threads enough.
+            bound[0] = values[0]
+            for e in T.unroll(1, VALUES):
+                bound[0] = T.max(bound[0], values[e])
+            shift[0] = 0
+            for step in T.unroll(5):
+                if (4 << step) * RANKS <= active:
+                    bound[0] = T.max(bound[0], T.shfl_xor(bound[0], 1 << step))
+                    shift[0] = step + 1
+            groups = T.min((active + (1 << shift[0]) - 1) >> shift[0], GROUPS)
+            key_of(key, bound[0])
+            if tid < active and tid & ((1 << shift[0]) - 1) == 0:
+                maxima[tid >> shift[0]] = key[0]
+            for i in T.unroll(T.ceildiv(GROUPS, threads)):
+                if groups <= i * threads + tid and i * threads + tid < GROUPS:
+                    maxima[i * threads + tid] = LOWEST_KEY
+            T.sync_threads()
+            for i in T.serial(T.ceildiv(groups * RANKED_BY, threads)):
+                index = (i * threads + tid) // RANKED_BY
+                key[0] = maxima[T.min(index, GROUPS - 1)]
+                rank(maxima, groups, index, key, place, others, tid)
+                if tid % RANKED_BY == 0 and index < groups and place[0] == RANKS - 1:
+                    cut[0] = key[0]
             T.sync_threads()
             # -inf is never kept: lists end with it.
-            bound[0] = T.max(T.warp_reduce_min(lows[lane % WARPS]), T.float32(-FINITE))
-            if active < RANKS:
-                bound[0] = T.float32(-FINITE)
-            keep_values(values, bound, kept, taken, place, total, lane, VALUES, ROOM)
+            bound[0] = T.max(T.reinterpret(flip(cut[0]), T.float32), T.float32(-FINITE))
+            keep_values(values, bound, kept, taken, place, total, lane, VALUES, ROOM, True)
             T.sync_threads()
             total[0] = taken[0]
             if total[0] > ROOM or share > VALUES * threads:
-                total[0] = 0  # no list, and no bound either
-                if tid == 0:
-                    lists[RANKS * BLOCKS + block] = T.infinity(T.float32)
-            elif total[0] < RANKS and tid == 0:
-                lists[RANKS * BLOCKS + block] = -T.infinity(T.float32)
+                total[0] = -1
             for i in T.serial(T.ceildiv(RANKS, threads)):
                 if total[0] <= i * threads + tid and i * threads + tid < RANKS:
-                    lists[(i * threads + tid) * BLOCKS + block] = -T.infinity(T.float32)
-            # Every value's rank among those kept: four threads share the comparisons.
-            for i in T.serial(T.ceildiv(total[0] * RANKED_BY, threads)):
+                    lists[(i * threads + tid) * BLOCKS + block] = T.if_then_else(
+                        total[0] < 0 and i * threads + tid == RANKS - 1, UNKNOWN, LOWEST_KEY
+                    )
+            for i in T.serial(T.ceildiv(T.max(total[0], 0) * RANKED_BY, threads)):
                 index = (i * threads + tid) // RANKED_BY
-                value[0] = kept[T.min(index, ROOM - 1)]
-                place[0] = 0
-                for j in T.serial(T.ceildiv(total[0], 4 * RANKED_BY)):
-                    first = (j * RANKED_BY + tid % RANKED_BY) * 4
-                    for v in T.vectorized(4):
-                        others[v] = kept[first + v]
-                    for v in T.unroll(4):
-                        larger_one = others[v] > value[0] or (others[v] == value[0] and first + v < index)
-                        if first + v < total[0] and larger_one:
-                            place[0] += 1
-                place[0] += T.shfl_xor(place[0], 1)
-                place[0] += T.shfl_xor(place[0], 2)
+                key[0] = kept[T.min(index, ROOM - 1)]
+                rank(kept, total[0], index, key, place, others, tid)
                 if tid % RANKED_BY == 0 and index < total[0] and place[0] < RANKS:
-                    lists[place[0] * BLOCKS + block] = value[0]
-                    if place[0] == RANKS - 1:
-                        lists[RANKS * BLOCKS + block] = value[0]
+                    lists[place[0] * BLOCKS + block] = key[0]
             T.sync_grid()
-            for i in T.unroll(T.ceildiv(LISTS // 4, threads)):
-                if i * threads + tid < LISTS // 4:
+            for u in T.unroll(LOADS):
+                if (u * threads + tid) * 4 < LISTS:
                     for v in T.vectorized(4):
-                        every[(i * threads + tid) * 4 + v] = lists[(i * threads + tid) * 4 + v]
+                        listed[u * 4 + v] = lists[(u * threads + tid) * 4 + v]
+                else:
+                    for v in T.unroll(4):
+                        listed[u * 4 + v] = T.min_value(T.int32)
+            for u in T.unroll(LOADS):
+                if (u * threads + tid) * 4 < LISTS:
+                    for v in T.vectorized(4):
+                        every[(u * threads + tid) * 4 + v] = listed[u * 4 + v]
             T.sync_threads()
-            # Nothing outside the lists is above the largest of their bounds.
-            bound[0] = every[RANKS * BLOCKS + lane]
+            # Nothing outside the lists is above the largest of their last entries; k values have to reach it.
+            least[0] = every[(RANKS - 1) * BLOCKS + lane]
             for q in T.unroll(1, COLUMNS):
-                bound[0] = T.max(bound[0], every[RANKS * BLOCKS + q * 32 + lane])
-            bound[0] = T.warp_reduce_max(bound[0])
-            search(every, position, bound[0], BLOCKS, lane, RANKS, BLOCKS)
-            for q in T.unroll(1, COLUMNS):
-                position[0] += position[q]
-            total[0] = T.warp_reduce_sum(position[0])
-            if total[0] >= k:
-                for i in T.serial(T.ceildiv(RANKS, WARPS)):
-                    if i * WARPS + warp < RANKS:
-                        value[0] = every[(i * WARPS + warp) * BLOCKS + block]
-                        if value[0] >= bound[0]:
-                            search(every, position, value[0], block, lane, RANKS, BLOCKS)
-                            for q in T.unroll(COLUMNS):
-                                if q * 32 + lane == block:
-                                    position[q] = i * WARPS + warp
-                            for q in T.unroll(1, COLUMNS):
-                                position[0] += position[q]
-                            place[0] = T.warp_reduce_sum(position[0])
-                            if lane == 0 and place[0] < k:
-                                y[place[0]] = value[0]
-            else:
+                least[0] = T.max(least[0], every[(RANKS - 1) * BLOCKS + q * 32 + lane])
+            least[0] = T.warp_reduce_max(least[0])
+            total[0] = 0
+            for u in T.unroll(LOADS * 4):
+                total[0] += T.cast(listed[u] >= least[0], T.int32)
+            total[0] = T.warp_reduce_sum(total[0])
+            if lane == 0:
+                total[0] = add_shared(reached[0], total[0])
+            # Every warp takes each WARPS-th entry of the block's list.
+            for i in T.serial(T.ceildiv(RANKS, WARPS)):
+                if i * WARPS + warp < RANKS:
+                    key[0] = every[(i * WARPS + warp) * BLOCKS + block]
+                    if key[0] >= least[0]:
+                        search(every, position, limit, key[0], block, lane, RANKS, BLOCKS)
+                        for q in T.unroll(COLUMNS):
+                            if q * 32 + lane == block:
+                                position[q] = i * WARPS + warp
+                        for q in T.unroll(1, COLUMNS):
+                            position[0] += position[q]
+                        place[0] = T.warp_reduce_sum(position[0])
+                        if lane == 0 and place[0] < k:
+                            y[place[0]] = T.reinterpret(flip(key[0]), T.float32)
+            T.sync_threads()
+            if least[0] == UNKNOWN or reached[0] < k:  # then what has been written is written again
                 least[0] = T.min_value(T.int32)  # the k-th largest value as an integer, from the highest bit down
                 for bit in T.serial(32):
                     total[0] = 0
                     for i in T.serial(T.ceildiv(n, BLOCKS * threads)):
                         if (i * BLOCKS + block) * threads + tid < n:
-                            order(key, x[(i * BLOCKS + block) * threads + tid])
+                            key_of(key, x[(i * BLOCKS + block) * threads + tid])
                             if key[0] >= least[0] ^ (1 << (31 - bit)):
                                 total[0] += 1
                     total[0] = T.warp_reduce_sum(total[0])
@@ -398,7 +456,7 @@ def long_kernel(BLOCKS: int, RANKS: int, VALUES: int, WIDTH: int, threads: int):
                 for i in T.serial(T.ceildiv(n, BLOCKS * threads)):
                     if (i * BLOCKS + block) * threads + tid < n:
                         value[0] = x[(i * BLOCKS + block) * threads + tid]
-                        order(key, value[0])
+                        key_of(key, value[0])
                         if key[0] > least[0]:
                             place[0] = T.atomic_add(state[32], 1, return_prev=True)
                             larger[place[0]] = value[0]
@@ -414,7 +472,7 @@ def long_kernel(BLOCKS: int, RANKS: int, VALUES: int, WIDTH: int, threads: int):
                                 place[0] += 1
                         y[place[0]] = value[0]
                     elif index < k:
-                        y[index] = T.reinterpret(least[0] ^ (least[0] >> 31 & 0x7FFFFFFF), T.float32)
+                        y[index] = T.reinterpret(flip(least[0]), T.float32)
 
     return select_long
 
@@ -432,7 +490,7 @@ def run(x: torch.Tensor, N: int, k: int, *, SHORT: int, threads: int) -> torch.T
     # The largest k values are spread over the shares as by throwing dice: k / blocks, and four standard deviations. A k too
     # large for the longest lists goes bit by bit.
     ranks = min(MOST_RANKS, max(8, _power(k / blocks + 4 * math.sqrt(k / blocks) + 4)))
-    lists = torch.empty((ranks + 1) * blocks, dtype=x.dtype, device=x.device)
+    lists = torch.empty(ranks * blocks, dtype=torch.int32, device=x.device)
     state = torch.empty(33, dtype=torch.int32, device=x.device)
     long_kernel(blocks, ranks, values, width, threads)(x, lists, state, torch.empty_like(y), y)
     return y
@@ -444,10 +502,13 @@ def _power(number: float) -> int:
 
 
 def default(case: Case) -> Config:
-    # Some 16 to 32 values per thread: instructions, not loads, are what the time goes to, and few warps soon meet.
+    # Some 16 to 32 values per thread: instructions, not loads, are what the time goes to, and few warps soon meet. Where many
+    # values are kept, more threads take them on.
     if case["N"] <= 1 << 14:
-        return {"SHORT": 1 << 14, "threads": 256 if case["N"] <= 1 << 12 else 512}
-    return {"SHORT": 1 << 14, "threads": 256 if case["N"] <= 1 << 18 else 512}
+        threads = 256 if case["N"] <= 1 << 12 else 512
+        return {"SHORT": 1 << 14, "threads": threads if case["k"] <= 256 else threads * 2}
+    # Long lists are searched by more warps.
+    return {"SHORT": 1 << 14, "threads": 256 if case["N"] <= 1 << 18 and case["k"] <= 256 else 512}
 
 
 def space(case: Case) -> list[Config]:

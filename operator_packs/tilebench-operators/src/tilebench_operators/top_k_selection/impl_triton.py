@@ -1,13 +1,17 @@
-"""Selection of the k largest values in Triton: a bound, a filter, ranks by counting; one to three launches, exact for any input.
+"""Selection of the k largest values in Triton: a sieve, then ranks by counting; one or two launches, exact for any input.
 
-If every one of B groups has M values at or above a bound, with B·M >= k, then so does the k-th largest value of all:
-nothing below the bound can be selected. `bound_kernel` takes the M-th largest value of every group, `filter_kernel` keeps
-what reaches the least of them, and `rank_kernel` counts for each value that is left how many are larger: its place in the
-result. Counting compares all pairs, but all SMs share the work and no step waits for another one, unlike in a sort. On
-N(0, 1) a few times k values pass, at most some thousand. A short array goes straight to the last launch; of one that a single
-program can hold, `sift_kernel` finds the bound and filters at once. A launch may start while the one before it still runs
-(programmatic dependent launch): the filter has loaded x when the bounds are ready.
+`sift_kernel` gives each of its programs a share of the array, of which it keeps what reaches a cut of its own: a little more
+than the share should have of the k largest values if they are spread at random. `rank_kernel` counts for each value that is
+left how many are larger: its place in the result. Counting compares all pairs, but all SMs share the work and no step waits
+for another one, unlike in a sort; some 1,400 to 4,000 values are left. A short array goes straight to the last launch.
+
+Each share also tells the largest value that it left out. What reaches the largest of these has its right place. A place among
+the first k for a smaller value shows that some share has more of the k largest values than it kept, by bad luck; then the
+value that belongs there is found bit by bit. The second launch may start while the first one still runs (programmatic
+dependent launch).
 """
+
+import math
 
 import torch
 import triton
@@ -16,153 +20,201 @@ from tilebench_core import Case, Config, Kernel
 
 from tilebench_operators._triton_dependent import dependent, start_next, wait_for_previous
 
-SHORT = 4096  # values that are ranked without a filter
-MEDIUM = 16384  # values that one program filters
-TILE = 4096  # elements of a program of `bound_kernel` and `filter_kernel`
-RANK_PROGRAMS = 512  # the host does not know how many values are left
+SHORT = 4096  # values that are ranked without a sieve
+SHARE = 16384  # most values of a program of `sift_kernel`: 32 of each thread
+SLOTS = 64  # room for what a share keeps
 LOWEST = float("-inf")
 
 
-@triton.jit(do_not_specialize=["groups", "M"])
-def bound_kernel(x_ptr, bounds_ptr, count_ptr, groups, M, GROUPS: tl.constexpr, SIZE: tl.constexpr):
-    """bounds [groups]: the M-th largest of each group of SIZE values of x, or less if values are equal; M is small.
+@triton.jit
+def merge(rest, count, most, other_rest, other_count, other_most):
+    """Combine two maxima, sums and maxima: one reduction instead of three, of which each would wait."""
+    return tl.maximum(rest, other_rest), count + other_count, tl.maximum(most, other_most)
 
-    A group takes every groups-th run of 16 neighbours, so that a sorted array has groups of equal standing.
+
+@triton.jit(do_not_specialize=["wanted"])
+def sift_kernel(
+    x_ptr, rests_ptr, counts_ptr, kept_ptr, n, wanted,
+    SHARES: tl.constexpr, SIZE: tl.constexpr, GROUPS: tl.constexpr, SLOTS: tl.constexpr, THREADS: tl.constexpr,
+):  # fmt: skip
+    """kept [SLOTS, SHARES]: what reaches a share's cut, in any order and then -inf, of each share of x [n].
+
+    counts [SHARES]: how many; `wanted` or a few more. rests [SHARES]: the largest of the others. A share is every SHARES-th
+    run of 16 neighbours, so that a sorted array has shares of equal standing. Of the largest values of the share's groups, the
+    one in place `wanted` is the cut.
     """
     start_next()
-    group = tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)
-    element = tl.arange(0, SIZE)
-    offsets = group[:, None] * 16 + (element // 16 * (groups * 16) + element % 16)[None, :]
-    x = tl.load(x_ptr + offsets, mask=(group < groups)[:, None], other=float("-inf"))
-    for _ in range(M - 1):
-        x = tl.where(x == tl.max(x, 1, keep_dims=True), float("-inf"), x)
-    tl.store(bounds_ptr + group, tl.max(x, 1), mask=group < groups)
-    if tl.program_id(0) == 0:
-        tl.store(count_ptr, 0)  # for the next launch
-
-
-@triton.jit(do_not_specialize=["groups"])
-def filter_kernel(x_ptr, bounds_ptr, count_ptr, kept_ptr, n, groups, SIZE: tl.constexpr, BOUNDS: tl.constexpr):
-    """Append the values of x [n] that reach the least of bounds [groups] to kept, in any order; count them."""
-    start_next()
-    # A thread loads rows of four. It ranks what it keeps of a row by itself, and only the rows' totals are summed up.
-    offsets = tl.program_id(0) * SIZE + tl.arange(0, SIZE // 4)[:, None] * 4 + tl.arange(0, 4)[None, :]
-    x = tl.load(x_ptr + offsets, mask=offsets < n)
-    wait_for_previous()
-    others = tl.arange(0, BOUNDS)
-    bound = tl.min(tl.load(bounds_ptr + others, mask=others < groups, other=float("inf")), axis=0)
-    keep = (x >= bound) & (offsets < n)
-    ranks = tl.cumsum(keep.to(tl.int32), axis=1)
-    totals = tl.sum(keep.to(tl.int32), axis=1)
-    ends = tl.cumsum(totals, axis=0)
-    start = tl.atomic_add(count_ptr, tl.max(ends, axis=0), sem="relaxed")
-    tl.store(kept_ptr + start + (ends - totals)[:, None] + ranks - 1, x, mask=keep)
-
-
-@triton.jit(do_not_specialize=["groups", "M"])
-def sift_kernel(x_ptr, count_ptr, kept_ptr, n, groups, M, GROUPS: tl.constexpr, SIZE: tl.constexpr):
-    """As `bound_kernel` and `filter_kernel`, for x [n] in one program.
-
-    A group is SIZE neighbouring quads, of which only the largest values count: their M-th largest is its bound.
-    """
-    start_next()
-    offsets = tl.arange(0, GROUPS * SIZE)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    share = tl.program_id(0)
+    # A thread has every THREADS-th quad of neighbours.
+    number = tl.arange(0, SIZE // 4 // THREADS)[None, :, None]
+    thread = tl.arange(0, THREADS)
+    column = tl.arange(0, 4)[None, None, :]
+    base = thread // 4 * (SHARES * 16) + share * 16 + thread % 4 * 4
+    offsets = number * (THREADS // 4 * SHARES * 16) + base[:, None, None] + column
     x = tl.load(x_ptr + offsets, mask=offsets < n, other=float("-inf"))
-    left = tl.max(x, 1).reshape(GROUPS, SIZE)
-    for _ in range(M - 1):
-        left = tl.where(left == tl.max(left, 1, keep_dims=True), float("-inf"), left)
-    bound = tl.min(tl.where(tl.arange(0, GROUPS) < groups, tl.max(left, 1), float("inf")), axis=0)
-    # As in `filter_kernel`, a thread ranks what it keeps of a quad by itself.
-    keep = (x >= bound) & (offsets < n)
-    ranks = tl.cumsum(keep.to(tl.int32), axis=1)
-    totals = tl.sum(keep.to(tl.int32), axis=1)
-    ends = tl.cumsum(totals, axis=0)
-    tl.store(count_ptr, tl.max(ends, axis=0))
-    tl.store(kept_ptr + (ends - totals)[:, None] + ranks - 1, x, mask=keep)
+    largest = tl.max(tl.max(x, 1).reshape(THREADS * 4 // GROUPS, GROUPS), 0)
+    larger = tl.sum((largest[:, None] > largest[None, :]).to(tl.int32), 0)
+    cut = tl.min(tl.where(larger < wanted, largest, float("inf")), 0)
+
+    # A bit for each value that a thread keeps, of which there are few.
+    keep = (x >= cut) & (offsets < n)
+    rest = tl.max(tl.max(tl.where(keep, float("-inf"), x), 2), 1)
+    bits = tl.sum(tl.sum(tl.where(keep, 1 << (number * 4 + column), 0), 2), 1)
+    pairs = bits - (bits >> 1 & 0x55555555)
+    fours = (pairs & 0x33333333) + (pairs >> 2 & 0x33333333)
+    own = ((fours + (fours >> 4) & 0x0F0F0F0F) * 0x01010101) >> 24
+    place = tl.cumsum(own, 0) - own
+    rest, count, most = tl.reduce((rest, own, own), 0, merge)
+    dropped = tl.full((THREADS,), float("-inf"), tl.float32)
+    for _ in range(most):
+        first = bits & -bits
+        bit = ((first.to(tl.float32).to(tl.int32, bitcast=True) >> 23) & 0xFF) - 127  # the float's exponent
+        live = bits != 0
+        offset = (bit >> 2) * (THREADS // 4 * SHARES * 16) + base + (bit & 3)
+        value = tl.load(x_ptr + offset, mask=live, other=float("-inf"))
+        tl.store(kept_ptr + place * SHARES + share, value, mask=live & (place < SLOTS))
+        dropped = tl.maximum(dropped, tl.where(place < SLOTS, float("-inf"), value))
+        bits ^= first
+        place += 1
+    slot = tl.arange(0, SLOTS)
+    tl.store(kept_ptr + slot * SHARES + share, float("-inf"), mask=slot >= count)
+    tl.store(counts_ptr + share, tl.minimum(count, SLOTS))
+    if count > SLOTS:
+        rest = tl.maximum(rest, tl.max(dropped, 0))
+    tl.store(rests_ptr + share, rest)
+
+
+@triton.jit
+def value_at(x_ptr, n, place, TURN: tl.constexpr):
+    """The values of x [n] in the places `place` of the descending order, bit by bit: slow, for unlucky data."""
+    LEAST: tl.constexpr = -(2**31)
+    key = tl.full(place.shape, LEAST, tl.int32)  # integers in the order of the floats
+    step = tl.full(place.shape, LEAST, tl.int32)
+    for _ in range(32):
+        higher = key ^ step
+        reached = tl.zeros(place.shape, tl.int32)
+        for start in range(0, n, TURN):
+            index = start + tl.arange(0, TURN)
+            bits = tl.load(x_ptr + index, mask=index < n, other=0.0).to(tl.int32, bitcast=True)
+            other = tl.where(index < n, bits ^ (bits >> 31 & 0x7FFFFFFF), LEAST)
+            reached += tl.sum((other[None, :] >= higher[:, None]).to(tl.int32), 1)
+        key = tl.where(reached > place, higher, key)
+        step = step >> 1 & 0x7FFFFFFF
+    return (key ^ (key >> 31 & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def successor(x, mask):
+    """The next larger fp32 number than x where `mask` is true, and x elsewhere."""
+    bits = (x + 0.0).to(tl.int32, bitcast=True)  # not -0
+    return (bits + tl.where(mask, 1 - 2 * (bits < 0).to(tl.int32), 0)).to(tl.float32, bitcast=True)
 
 
 @triton.jit(do_not_specialize=["k"])
-def rank_kernel(
-    x_ptr, count_ptr, y_ptr, n, k, lowest, CHUNK: tl.constexpr, TURN: tl.constexpr, COUNTED: tl.constexpr
-):  # fmt: skip
-    """y [k], the largest of x [n], or of the first count[0] of x [n + TURN]; programs take turns at chunks of values.
+def short_kernel(x_ptr, y_ptr, n, k, lowest, CHUNK: tl.constexpr, TURN: tl.constexpr):
+    """y [k], the largest of x [n]: a program finds the places of CHUNK values.
 
     Equal values are ranked by their index: for those before the chunk, "not less" instead of "greater" counts. Their
     successors among the fp32 numbers are compared, which is one comparison for all. Infinity's is a NaN, which is not
     less than or equal to anything.
     """
-    if COUNTED:
-        wait_for_previous()
-        n = tl.load(count_ptr)
-    for first in range(tl.program_id(0) * CHUNK, n, tl.num_programs(0) * CHUNK):
-        index = first + tl.arange(0, CHUNK)
-        value = tl.load(x_ptr + index, mask=index < n, other=lowest)
-        before = first + tl.arange(0, CHUNK)[None, :]
-        neighbour = tl.load(x_ptr + before, mask=before < n, other=lowest)
-        equal = (neighbour == value[:, None]) & (before < index[:, None])
-        rank = tl.sum(equal.to(tl.int32), 1)
-        start = 0
-        least = 0
-        # One turn, unless unlucky data let much pass; then no more turns than the chunk's largest value needs.
-        while (start < n) & (least < k):
-            place = start + tl.arange(0, TURN)[None, :]
-            # The buffer goes on behind the values: loads without a mask are 16 bytes wide.
-            x = tl.load(x_ptr + place) if COUNTED else tl.load(x_ptr + place, mask=place < n, other=lowest)
-            x = tl.where(place < n, x, lowest) + 0.0  # not -0
-            bits = x.to(tl.int32, bitcast=True)
-            bits += tl.where(place < first, 1 - 2 * (bits < 0).to(tl.int32), 0)
-            larger = tl.where(bits.to(tl.float32, bitcast=True) <= value[:, None], 0.0, 1.0)
-            rank += tl.sum(larger, 1).to(tl.int32)
-            start += TURN
-            if start < n:
-                least = tl.min(rank)
-        tl.store(y_ptr + rank, value, mask=(index < n) & (rank < k))
+    first = tl.program_id(0) * CHUNK
+    index = first + tl.arange(0, CHUNK)
+    value = tl.load(x_ptr + index, mask=index < n, other=lowest)
+    before = first + tl.arange(0, CHUNK)[None, :]
+    neighbour = tl.load(x_ptr + before, mask=before < n, other=lowest)
+    equal = (neighbour == value[:, None]) & (before < index[:, None])
+    rank = tl.sum(equal.to(tl.int32), 1)
+    for start in range(0, n, TURN):
+        place = start + tl.arange(0, TURN)[None, :]
+        x = tl.load(x_ptr + place, mask=place < n, other=lowest)
+        larger = tl.where(successor(x, place < first) <= value[:, None], 0.0, 1.0)
+        rank += tl.sum(larger, 1).to(tl.int32)
+    tl.store(y_ptr + rank, value, mask=(index < n) & (rank < k))
 
 
-def run(x: torch.Tensor, N: int, k: int, *, VALUES: int, CHUNK: int, TURN: int, num_warps: int) -> torch.Tensor:
-    """Return the k largest of x [N], in descending order; about VALUES per group are looked for."""
+@triton.jit(do_not_specialize=["k"])
+def rank_kernel(
+    x_ptr, kept_ptr, rests_ptr, counts_ptr, y_ptr, n, k, lowest,
+    SHARES: tl.constexpr, CHUNK: tl.constexpr, TURN: tl.constexpr,
+):  # fmt: skip
+    """y [k], the largest of x [n], from kept, rests and counts of SHARES shares; as in `short_kernel`."""
+    first = tl.program_id(0) * CHUNK
+    index = first + tl.arange(0, CHUNK)
+    before = first + tl.arange(0, CHUNK)[None, :]
+    turn = tl.arange(0, TURN)[None, :]
+    shares = tl.arange(0, SHARES)
+    wait_for_previous()
+    # The buffer is full of values or -inf: the first loads do not wait for the counts.
+    other = tl.load(kept_ptr + turn)
+    value = tl.load(kept_ptr + index)
+    neighbour = tl.load(kept_ptr + before)
+    count = tl.max(tl.load(counts_ptr + shares), 0) * SHARES
+    rest = tl.max(tl.load(rests_ptr + shares), 0)
+    if first >= count:
+        return
+    equal = (neighbour == value[:, None]) & (before < index[:, None])
+    larger = tl.zeros((CHUNK, TURN), tl.float32)
+    for start in range(0, count, TURN):
+        # The next turn's values arrive while this turn's are compared.
+        later = start + TURN + turn
+        following = tl.load(kept_ptr + later, mask=later < count, other=lowest)
+        larger += tl.where(successor(other, start + turn < first) <= value[:, None], 0.0, 1.0)
+        other = following
+    rank = tl.sum(equal.to(tl.int32), 1) + tl.sum(larger, 1).to(tl.int32)
+    wanted = (index < count) & (rank < k)
+    lost = wanted & (value < rest)
+    if tl.max(lost.to(tl.int32), 0) > 0:
+        value = tl.where(lost, value_at(x_ptr, n, rank, 256), value)
+    tl.store(y_ptr + rank, value, mask=wanted)
+
+
+def run(x: torch.Tensor, N: int, k: int, *, SHARES: int, CHUNK: int, TURN: int, num_warps: int) -> torch.Tensor:
+    """Return the k largest of x [N], in descending order; SHARES shares, or more of a large array or for a large k."""
     y = torch.empty(k, dtype=x.dtype, device=x.device)
     common = {"CHUNK": CHUNK, "TURN": TURN, "num_warps": num_warps}
     if N <= SHORT:
-        rank_kernel[(triton.cdiv(N, CHUNK),)](x, x, y, N, k, LOWEST, COUNTED=False, **common)
+        short_kernel[(triton.cdiv(N, CHUNK),)](x, y, N, k, LOWEST, **common)
         return y
-    count = torch.empty(1, dtype=torch.int32, device=x.device)
-    kept = torch.empty(N + TURN, dtype=x.dtype, device=x.device)  # room for everything: the filter may keep all
-    if N <= MEDIUM:
-        GROUPS = 128 if k <= 128 else 256  # 32 or 16 quads are a warp's or less: their maximum takes no barrier
-        SIZE = MEDIUM // GROUPS // 4
-        groups = N // (4 * SIZE)
-        sift_kernel[(1,)](x, count, kept, N, groups, triton.cdiv(k, groups), GROUPS=GROUPS, SIZE=SIZE, num_warps=16)
-        rank_kernel[(RANK_PROGRAMS,)](kept, count, y, N, k, LOWEST, COUNTED=True, **common, **dependent())
-        return y
-    SIZE = min(TILE, max(16, 1 << (N * VALUES // k).bit_length() - 1))
-    groups = N // SIZE
-    bounds = torch.empty(groups, dtype=x.dtype, device=x.device)
-    GROUPS, BOUNDS = TILE // SIZE, triton.next_power_of_2(groups)
-    M = triton.cdiv(k, groups)
-    bound_kernel[(triton.cdiv(groups, GROUPS),)](x, bounds, count, groups, M, GROUPS=GROUPS, SIZE=SIZE, num_warps=8)
-    filter_kernel[(triton.cdiv(N, TILE),)](
-        x, bounds, count, kept, N, groups, SIZE=TILE, BOUNDS=BOUNDS, num_warps=8, **dependent()
+    shares = max(SHARES, triton.next_power_of_2(triton.cdiv(k, 16)), triton.next_power_of_2(N) // SHARE)
+    size = max(128, triton.next_power_of_2(triton.cdiv(N, shares)))
+    # The largest k values are spread over the shares as by throwing dice: k / shares, and four standard deviations.
+    wanted = max(16, math.ceil(k / shares + 4 * math.sqrt(k / shares) + 4))
+    rests = torch.empty(shares, dtype=x.dtype, device=x.device)
+    counts = torch.empty(shares, dtype=torch.int32, device=x.device)
+    kept = torch.empty(SLOTS * shares, dtype=x.dtype, device=x.device)  # TURN divides it
+    warps = min(16, max(4, size // 512))
+    sift_kernel[(shares,)](
+        x, rests, counts, kept, N, wanted,
+        SHARES=shares, SIZE=size, GROUPS=64 if wanted <= 16 else 128, SLOTS=SLOTS, THREADS=min(32 * warps, size // 4),
+        num_warps=warps,
+    )  # fmt: skip
+    rank_kernel[(triton.cdiv(SLOTS * shares, CHUNK),)](
+        x, kept, rests, counts, y, N, k, LOWEST, SHARES=shares, **common, **dependent()
     )
-    rank_kernel[(RANK_PROGRAMS,)](kept, count, y, N, k, LOWEST, COUNTED=True, **common, **dependent())
     return y
 
 
 def default(case: Case) -> Config:
-    # A turn holds what the filter keeps, more or less: of 256 groups the least maximum leaves some 1,600 values.
-    if case["k"] > 256 or case["N"] <= SHORT:
-        return {"VALUES": 4, "CHUNK": 8, "TURN": 4096, "num_warps": 4}
-    if case["N"] <= 1 << 18 and (case["k"] < 256 or case["N"] > MEDIUM):
-        return {"VALUES": 4, "CHUNK": 4, "TURN": 1024, "num_warps": 4}
-    return {"VALUES": 4, "CHUNK": 8, "TURN": 2048, "num_warps": 4}
+    if case["N"] <= SHORT:
+        return {"SHARES": 64, "CHUNK": 8, "TURN": 4096, "num_warps": 4}
+    # Fewer shares keep fewer values too many, but of a large array each of them takes longer.
+    large = case["N"] > 1 << 18
+    return {"SHARES": 128 if large else 64, "CHUNK": 8 if large or case["k"] > 256 else 4, "TURN": 512, "num_warps": 4}
 
 
 def space(case: Case) -> list[Config]:
+    if case["N"] <= SHORT:
+        return [
+            {"SHARES": 64, "CHUNK": chunk, "TURN": turn, "num_warps": warps}
+            for chunk, warps in ((4, 4), (8, 4), (8, 8), (16, 8))
+            for turn in (1024, 2048, 4096)
+        ]
     return [
-        {"VALUES": values, "CHUNK": chunk, "TURN": turn, "num_warps": warps}
-        for values in (2, 4, 8)
+        {"SHARES": shares, "CHUNK": chunk, "TURN": turn, "num_warps": warps}
+        for shares in (64, 128)
         for chunk, warps in ((4, 4), (8, 4), (8, 8), (16, 8))
-        for turn in (1024, 2048, 4096)
+        for turn in (512, 1024)
     ]
 
 

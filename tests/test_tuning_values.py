@@ -419,6 +419,29 @@ def test_the_parts_of_a_space_are_the_space(tmp_path, monkeypatch):
     assert sorted(c["BLOCK"] for c in compiled) == list(range(7))
 
 
+def test_configurations_that_share_their_code_are_compiled_ahead_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEBENCH_CACHE", str(tmp_path))
+    compiled = []
+    backend = "tilebench_core.pytorch.eager.TorchBackend"
+
+    def code_key(self, kernel, inputs, config, arch):
+        if config["BLOCK"] == 4:
+            raise ValueError("a configuration that run refuses")
+        return config["BLOCK"] // 2
+
+    monkeypatch.setattr(f"{backend}.code_key", code_key)
+    monkeypatch.setattr(
+        f"{backend}.warm_cache", lambda self, kernel, inputs, config, arch: compiled.append(config["BLOCK"])
+    )
+    operator = installed().operators["softmax"]
+    search = ComingSearch(RunConfig(operators={}, backends={}, tune=TuneSettings(kind="shared")), GPU, operator)
+    monkeypatch.setattr(search, "configurations", lambda *_: [{"BLOCK": n} for n in range(7)])
+    module, case = installed().kernel(operator, "torch").module, operator.config.cases("fp16", "smoke")[0]
+    for n in range(2):
+        compile_job("torch", {}, module, "softmax", [case], search, "sm_90", (n, 2))
+    assert sorted(compiled) == [0, 2, 4, 5, 6]
+
+
 def logged(folder: Path) -> Journal:
     """Two searches: one of three candidates, whose last took the worker with it; one that knows no winner yet."""
     journal = Journal(folder / "tuning.jsonl")

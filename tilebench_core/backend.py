@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -156,6 +156,13 @@ class Backend(ABC):
         The default is `compile_for`, for a DSL whose compiler caches whatever it compiles.
         """
         self.compile_for(kernel, inputs, config, arch)
+
+    def code_key(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> Hashable | None:
+        """Return what tells the code of `config` from that of other configurations, or None if it takes a compiler to tell.
+
+        Of configurations with equal keys, which differ only in what `run` gives to a launch, one is compiled ahead.
+        """
+        return None
 
     def compile_many(
         self, kernel_module: str, inputs: Sequence[Any], configs: Sequence[Config], workers: int

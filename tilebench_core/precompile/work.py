@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilebench_core.backend import Backend
 from tilebench_core.case import Case
 from tilebench_core.config import RunConfig
 from tilebench_core.device import Device, target_device
-from tilebench_core.kernel import Config
+from tilebench_core.kernel import Config, Kernel
 from tilebench_core.packs import KernelSource, Operator
 from tilebench_core.precompile.unfilled import UnfilledDraw
 from tilebench_core.registry import installed
@@ -76,7 +76,8 @@ def compile_job(
 ) -> Compiled:
     """Compile the default configuration of each case, or what its `search` will need; runs in a process of its own.
 
-    Of a search's configurations it takes every n-th, from the m-th on, as `slice_of` (m, n) says.
+    Of a search's configurations, of which several may share their code, it takes every n-th, from the m-th on, as `slice_of`
+    (m, n) says.
     """
     operator = installed().operators[folder]
     backend, source = loaded(backend_name, options, module, operator)
@@ -88,6 +89,7 @@ def compile_job(
             continue
         inputs = definition.inputs(case, UnfilledDraw())
         wanted = [kernel.default(case)] if search is None else search.configurations(backend, source, case, inputs)
+        wanted = _with_code_of_their_own(backend, kernel, inputs, wanted, arch)
         for config in wanted[slice_of[0] :: slice_of[1]]:
             try:
                 backend.warm_cache(kernel, inputs, config, arch)
@@ -98,3 +100,21 @@ def compile_job(
                 text = (str(error).strip().splitlines() or [""])[0]
                 failures.append(f"{backend_name} {operator.name} {case.dtype}: {type(error).__name__}: {text}")
     return Compiled(compiled, tuple(failures))
+
+
+def _with_code_of_their_own(
+    backend: Backend, kernel: Kernel, inputs: Sequence[Any], configs: Sequence[Config], arch: str
+) -> list[Config]:
+    """The configurations, of those that share their code the first one only."""
+    known: set[Hashable] = set()
+    kept = []
+    for config in configs:
+        try:
+            key = backend.code_key(kernel, inputs, config, arch) if len(configs) > 1 else None
+        except Exception:  # the compiler will say what is wrong with it
+            key = None
+        if key is None or key not in known:
+            kept.append(config)
+        if key is not None:
+            known.add(key)
+    return kept

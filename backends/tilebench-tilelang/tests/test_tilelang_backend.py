@@ -125,6 +125,21 @@ print(asked)
     assert done.stdout == "[False, True]\n", done.stderr
 
 
+def test_configurations_that_differ_in_the_launch_alone_share_their_code():
+    pytest.importorskip("tilelang")
+    import torch
+    from tilebench_operators.histogramming.impl_tilelang import KERNEL as HISTOGRAM
+
+    config = {"COPIES": 8, "LOADS": 2, "PER_SM": 1, "threads": 256}
+
+    def key(**changes):
+        inputs = [torch.zeros(4096, dtype=torch.int32), 4096, 64]
+        return TilelangBackend().code_key(HISTOGRAM, inputs, {**config, **changes}, "sm_90")
+
+    assert key() == key(PER_SM=2)
+    assert len({key(), key(LOADS=4), key(threads=512)}) == 3
+
+
 def test_failures_of_the_compiler_and_of_run_are_told_apart():
     pytest.importorskip("tilelang")
     import torch

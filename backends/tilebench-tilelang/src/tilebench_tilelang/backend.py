@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -115,15 +115,19 @@ class TilelangBackend(Backend):
 
     def warm_cache(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> None:
         """See `Backend.warm_cache`. The architecture is the one that `environment` named when TileLang was imported."""
-        import torch
-
-        from tilebench_tilelang.capture import compiled_only, quiet
+        from tilebench_tilelang.capture import compiled_only, quiet, without_data
 
         quiet()
-        # TileLang looks at shapes and dtypes only; without storage nothing is allocated for the largest cases.
-        shapes = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
         with compiled_only(arch):
-            kernel.run(*shapes, **config)
+            kernel.run(*without_data(inputs), **config)
+
+    def code_key(self, kernel: Kernel, inputs: Sequence[Any], config: Config, arch: str) -> Hashable | None:
+        """See `Backend.code_key`: the factories that `run` calls, and what it calls them with."""
+        from tilebench_tilelang.capture import requested, without_data
+
+        with requested(arch) as calls:
+            kernel.run(*without_data(inputs), **config)
+        return tuple(calls)
 
     def compile_many(
         self, kernel_module: str, inputs: Sequence[Any], configs: Sequence[Config], workers: int

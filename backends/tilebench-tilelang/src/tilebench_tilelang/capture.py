@@ -9,7 +9,7 @@ import contextlib
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +20,7 @@ from tilebench_core.diagnosis.cubin import KernelUse, kernel_uses
 from tilebench_tilelang.cubin import embedded_cubin
 from tilebench_tilelang.errors import one_line
 
-__all__ = ["absent_gpu", "captured_launches", "compiled_only", "exact_arch", "quiet"]
+__all__ = ["absent_gpu", "captured_launches", "compiled_only", "exact_arch", "quiet", "requested", "without_data"]
 
 
 def exact_arch(arch: str) -> str:
@@ -74,6 +74,38 @@ def compiled_only(arch: str | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def requested(arch: str) -> Iterator[list[Hashable]]:
+    """Collect which factories are called inside the context, and with what; nothing is built or launched."""
+    from tilelang.jit import JITImpl
+    from tvm.target import Target
+
+    calls: list[Hashable] = []
+
+    def note(self: Any, *args: Any, **kwargs: Any) -> Callable[..., None]:
+        calls.append(_call_key(self, args, kwargs))
+        return lambda *tensors: None
+
+    with Target({"kind": "cuda", "arch": exact_arch(arch)}), _replaced(JITImpl, "__call__", note):
+        yield calls
+
+
+def without_data(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs with tensors of the same shapes, strides and dtypes that have no storage: nothing else is looked at."""
+    import torch
+
+    return [
+        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        if isinstance(value, torch.Tensor)
+        else value
+        for value in inputs
+    ]
+
+
+def _call_key(factory: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
+    return id(factory), args, tuple(sorted(kwargs.items()))
+
+
+@contextlib.contextmanager
 def absent_gpu(arch: str, assemble: bool) -> Iterator[list[LaunchCode]]:
     """Lower what is launched inside the context for a GPU of `arch` (e.g. "sm_90"), and collect it; nothing runs.
 
@@ -84,10 +116,10 @@ def absent_gpu(arch: str, assemble: bool) -> Iterator[list[LaunchCode]]:
 
     launches: list[LaunchCode] = []
     target = Target({"kind": "cuda", "arch": exact_arch(arch)})
-    lowered: dict[Any, list[LaunchCode]] = {}
+    lowered: dict[Hashable, list[LaunchCode]] = {}
 
     def build(self: Any, *args: Any, **kwargs: Any) -> Callable[..., None]:
-        key = (id(self), args, tuple(sorted(kwargs.items())))
+        key = _call_key(self, args, kwargs)
         if key not in lowered:
             try:
                 lowered[key] = _lower(self, args, kwargs, target, assemble)

@@ -10,6 +10,8 @@ from typing import Any
 
 from tilebench_core import CompileError, Config
 
+from tilebench_tilelang.capture import without_data
+
 __all__ = ["fill_cache"]
 
 
@@ -21,7 +23,7 @@ def fill_cache(
     The processes see shapes and dtypes only, not the device. A kernel that depends on the number of multiprocessors is
     compiled for another number there, and once more where it is launched.
     """
-    stand_ins = [_without_data(value) for value in inputs]
+    stand_ins = without_data(inputs)  # so that nothing is copied between processes
     with _pool(max(1, min(workers, len(configs)))) as pool:
         tasks = [pool.submit(_compile, kernel_module, stand_ins, dict(config)) for config in configs]
         for config, task in zip(configs, tasks, strict=True):
@@ -41,15 +43,6 @@ def _alone(kernel_module: str, stand_ins: list[Any], config: dict[str, Any]) -> 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))  # a forked child of CUDA or TVM does not work
-
-
-def _without_data(value: Any) -> Any:
-    """A tensor of the same shape, strides and dtype without storage, so that nothing is copied between processes."""
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
 def _compile(kernel_module: str, stand_ins: list[Any], config: dict[str, Any]) -> Exception | None:

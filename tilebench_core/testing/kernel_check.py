@@ -29,7 +29,10 @@ def reference_of(registry: Registry, operator: Operator) -> Any:
 
 
 def select_cases(operator: Operator, dtype: str, kinds: str) -> list[Case]:
-    """The cases named by `kinds`: a comma-separated list of smoke, edge, grid, first, largest, or edgeN for one of them."""
+    """The cases named by `kinds`: a comma-separated list of smoke, edge, grid, first, largest, or edgeN or N for one of them.
+
+    Raises RequestError for anything else.
+    """
     chosen: list[Case] = []
     for kind in kinds.split(","):
         if kind in ("smoke", "edge", "grid"):
@@ -39,9 +42,11 @@ def select_cases(operator: Operator, dtype: str, kinds: str) -> list[Case]:
         elif kind == "largest":
             chosen.append(operator.config.largest(dtype))
         else:
-            chosen += [
-                case for case in operator.config.cases(dtype, "edge") if case.index == int(kind.removeprefix("edge"))
-            ]
+            place = kind.removeprefix("edge")
+            among = operator.config.cases(dtype, "grid" if place == kind else "edge")
+            if not place.isdigit():
+                raise RequestError(f"cases {kind!r}; expected smoke, edge, grid, first, largest, edgeN or N")
+            chosen += [case for case in among if case.index == int(place)]
     return chosen
 
 
@@ -92,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("backend")
     parser.add_argument("--dtype", default="")
     parser.add_argument(
-        "--cases", default="smoke,edge0,edge1", help="smoke, edge, edgeN, grid, first, largest; comma-separated"
+        "--cases", default="smoke,edge0,edge1", help="smoke, edge, edgeN, grid, N, first, largest; comma-separated"
     )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--provider", default="", help="the distribution whose kernel is checked, if several ship one")

@@ -21,6 +21,8 @@ from tilebench_core.records import (
     Record,
     RecordReader,
     RecordWriter,
+    current,
+    former,
     latest,
     record_from_json,
     record_schema,
@@ -90,6 +92,24 @@ def test_keys_of_a_newer_minor_version_are_ignored_and_a_newer_schema_is_refused
     assert record_from_json(json.dumps({**values, "colour": "blue"})) == record()
     with pytest.raises(ConfigError, match=f"schema version {SCHEMA_VERSION + 1}.*upgrade tilebench"):
         record_from_json(json.dumps({**values, "schema_version": SCHEMA_VERSION + 1}))
+
+
+def test_what_was_measured_of_a_kernels_former_source_gives_way_to_what_is_measured_of_the_present_one():
+    wrong = record(trial_id="a", kernel="old", device="H200", outcome=Outcome.WRONG, reason="x")
+    crashed = record(
+        trial_id="b", kernel="old", params={"rows": 8}, outcome=Outcome.CRASHED, reason="x"
+    )  # knows no device
+    elsewhere = record(trial_id="c", kernel="old", device="A100", median_us=3.0)
+    unknown = record(trial_id="d", device="H200", params={"rows": 2}, median_us=3.0)  # before records named the source
+    untouched = record(trial_id="e", kernel="old", device="H200", mode="tuned", median_us=1.0)
+    again = [
+        record(trial_id=f"{rows}", kernel="new", device="H200", params={"rows": rows}, median_us=2.0)
+        for rows in (4, 8, 2)
+    ]
+    kept = current([wrong, crashed, elsewhere, unknown, untouched, *again])
+    assert kept == [elsewhere, untouched, *again]
+    assert former(kept) == [elsewhere, untouched]
+    assert current(kept) == kept
 
 
 def test_the_published_schema_is_the_one_of_the_type():

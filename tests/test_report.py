@@ -113,6 +113,19 @@ def test_notes_say_what_a_reader_must_know(campaign):
         assert part in notes
 
 
+def test_records_of_kernels_that_have_changed_since_are_told(tmp_path):
+    records = synthetic_records(Shape(operators=1, cases=2, trouble=False))
+    triton = [r for r in records if (r.backend, r.mode) == ("triton", "default")]
+    rest = [r for r in records if r not in triton]
+    new = [replace(r, kernel="b", trial_id=f"{r.trial_id}b") for r in triton[:1]]
+    write_campaign(tmp_path / "again", [*rest, *(replace(r, kernel="a") for r in triton), *new])
+    content = content_of([tmp_path / "again"])
+    assert len(content.records) == len(records)
+    (note,) = [note for note in content.notes if "have changed since" in note]
+    assert note.startswith(f"{len(triton) - 1} records are of kernels that have changed since")
+    assert note.endswith("pointwise_00 in triton.")
+
+
 def test_csv_and_parquet_hold_every_record(written):
     table, parquet = pd.read_csv(written["records.csv"]), pd.read_parquet(written["records.parquet"])
     records = troubled_records()

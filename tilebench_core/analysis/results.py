@@ -12,7 +12,7 @@ from typing import Any
 from tilebench_core.campaign import Campaign
 from tilebench_core.compose import conf_dir
 from tilebench_core.errors import RequestError
-from tilebench_core.records import Record
+from tilebench_core.records import Record, current
 from tilebench_core.roofline import ceilings_for, matrix_rate
 
 __all__ = ["DEFAULT_NOISE_FLOOR", "Peaks", "Results", "load_results"]
@@ -154,7 +154,7 @@ def load_results(folder: Path) -> Results:
     return Results(
         name=folder.resolve().name,
         folder=folder,
-        records=tuple(campaign.records()),
+        records=tuple(current(campaign.records())),
         environment=environment if isinstance(environment, Mapping) else {},
         config_text=config.read_text(encoding="utf-8") if config.is_file() else "",
         torn=tuple(campaign.torn),

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilebench_core.analysis.points import is_valid
-from tilebench_core.records import Record
+from tilebench_core.records import Record, current, former
 
 __all__ = ["ProfileJob", "job_of", "largest_records"]
 
@@ -23,13 +23,9 @@ def largest_records(records: Iterable[Record]) -> dict[Key, Record]:
     A backend without a valid record there is left out. Where a campaign was resumed after a kernel had been changed, records
     of its former source don't count: their configurations may mean nothing to the present one.
     """
-    records = list(records)
-    newest = {_kernel(record): record.kernel for record in records if record.kernel is not None}
-    valid = [
-        record
-        for record in records
-        if record.case_kind == "grid" and is_valid(record) and record.kernel in (None, newest.get(_kernel(record)))
-    ]
+    records = current(records)
+    left_out = {record.trial_id for record in former(records)}
+    valid = [r for r in records if r.case_kind == "grid" and is_valid(r) and r.trial_id not in left_out]
     last: dict[tuple[str, str], int] = {}
     for record in valid:
         key = record.operator, record.dtype
@@ -42,10 +38,6 @@ def largest_records(records: Iterable[Record]) -> dict[Key, Record]:
         if rival is None or (record.median_us or 0.0) < (rival.median_us or 0.0):
             chosen[record.operator, record.dtype, record.backend] = record
     return chosen
-
-
-def _kernel(record: Record) -> tuple[str, str, str | None]:
-    return record.operator, record.backend, record.provider
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # its mappings have no hash: a job is itself, `key` says what is alike

@@ -14,7 +14,7 @@ from tilebench_core.analysis.results import Peaks, Results, load_results
 from tilebench_core.analysis.standings import Mean, Standing, mean_of, pass_rate, speedup, standings, utilisation
 from tilebench_core.analysis.wins import Duel, duels
 from tilebench_core.outcomes import Outcome
-from tilebench_core.records import Record
+from tilebench_core.records import Record, former
 
 __all__ = ["Content", "Group", "OperatorRow", "Trouble", "content_of", "params_text"]
 
@@ -131,6 +131,12 @@ class Content:
         throttled = sum(bool(record.throttled) for record in self.records)
         if throttled:
             notes.append(f"{throttled} records were measured while the GPU throttled.")
+        old = former(self.records)
+        if old:
+            kernels = ", ".join(sorted({f"{record.operator} in {record.backend}" for record in old}))
+            notes.append(
+                f"{len(old)} records are of kernels that have changed since, and are to be measured again: {kernels}."
+            )
         changed = sorted({record.operator for record in self.records if record.operator_config_changed})
         if changed:
             notes.append(f"The operator config was changed on the command line for: {', '.join(changed)}.")

@@ -23,7 +23,7 @@ def rows_kernel(x_ptr, y_ptr, rows, cols, eps, ROWS: tl.constexpr, BLOCK: tl.con
     for chunk in tl.static_range(CHUNKS):
         columns = chunk * BLOCK + lanes
         mask = (row < rows) & (columns < cols)
-        x = tl.load(x_ptr + start + columns, mask=mask, other=0.0, eviction_policy="evict_first")
+        x = tl.load(x_ptr + start + columns, mask=mask, other=0.0)
         tiles += (x.to(tl.float32),)
         squares += tiles[chunk] * tiles[chunk]
     inv_norm = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) + eps)

@@ -27,7 +27,7 @@ def rows_kernel(
     for chunk in tl.static_range(CHUNKS):
         columns = chunk * BLOCK + lanes
         mask = (row < rows) & (columns < cols)
-        x = tl.load(x_ptr + start + columns, mask=mask, other=0.0, eviction_policy="evict_first")
+        x = tl.load(x_ptr + start + columns, mask=mask, other=0.0)
         tiles += (x.to(tl.float32),)
         sums += tiles[chunk]
     mean = tl.sum(sums, axis=1, keep_dims=True) / cols

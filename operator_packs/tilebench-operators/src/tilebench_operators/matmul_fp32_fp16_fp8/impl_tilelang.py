@@ -13,6 +13,8 @@ import torch
 from tilebench_core import Case, Config, Device, Kernel
 from tilelang.layout import make_swizzled_layout
 
+from tilebench_operators._tilelang_order import tile_of
+
 # What operands are to T.gemm: float32 as such would be multiplied by Ampere's instructions, on Hopper too.
 OPERAND = {torch.float32: T.tfloat32}
 
@@ -44,7 +46,7 @@ def transpose_kernel(dtype: torch.dtype, TILE: int, threads: int):
 
 
 @tilelang.jit
-def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int, turned: bool):
+def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, stages: int, threads: int, turned: bool):
     """c = a·b; a [M, K], c [M, N], b [K, N] or, if turned, [N, K]. Loads beyond the edge give zeros."""
     M, N, K = T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
     operand = OPERAND.get(dtype, dtype)
@@ -54,13 +56,17 @@ def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, sta
         a: T.Tensor((M, K), operand),
         b: T.Tensor((N, K) if turned else (K, N), operand),
         c: T.Tensor((M, N), dtype),
+        group: T.int32,
     ):
-        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+        with T.Kernel(T.ceildiv(M, BM) * T.ceildiv(N, BN), threads=threads) as block:
+            T.assume(group > 0)
+            T.assume(M > 0)
+            T.assume(N > 0)
+            bm, bn = tile_of(block, T.ceildiv(M, BM), T.ceildiv(N, BN), group)
             a_tile = T.alloc_shared((BM, BK), operand)
             b_tile = T.alloc_shared((BN, BK) if turned else (BK, BN), operand)
             c_tile = T.alloc_shared((BM, BN), dtype)
             total = T.alloc_fragment((BM, BN), T.float32)
-            T.use_swizzle(GROUP)  # neighbours in time are neighbours in the matrix, and share operands in the L2 cache
             T.clear(total)
             for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
                 T.copy(a[bm * BM, step * BK], a_tile)
@@ -77,7 +83,7 @@ def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, sta
 
 
 @tilelang.jit
-def turned_kernel(BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int):
+def turned_kernel(BM: int, BN: int, BK: int, stages: int, threads: int):
     """c = a·b for fp32, computed as cᵀ = bᵀ·aᵀ; a [M, K], b [K, N], c [M, N]. BN is 64 for each warp group.
 
     With more, TileLang 0.1.15 places the rows of a left operand in registers otherwise than those of the result.
@@ -85,8 +91,14 @@ def turned_kernel(BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: i
     M, N, K = T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
 
     @T.prim_func
-    def matmul_turned(a: T.Tensor((M, K), T.tfloat32), b: T.Tensor((K, N), T.tfloat32), c: T.Tensor((M, N), T.float32)):
-        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+    def matmul_turned(
+        a: T.Tensor((M, K), T.tfloat32), b: T.Tensor((K, N), T.tfloat32), c: T.Tensor((M, N), T.float32), group: T.int32
+    ):
+        with T.Kernel(T.ceildiv(M, BM) * T.ceildiv(N, BN), threads=threads) as block:
+            T.assume(group > 0)
+            T.assume(M > 0)
+            T.assume(N > 0)
+            bm, bn = tile_of(block, T.ceildiv(M, BM), T.ceildiv(N, BN), group)
             a_tile = T.alloc_shared((BM, BK), T.tfloat32)
             b_tile = T.alloc_shared((BK, BN), T.tfloat32)
             c_tile = T.alloc_shared((BM, BN), T.float32)
@@ -94,7 +106,6 @@ def turned_kernel(BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: i
             T.annotate_layout({b_tile: make_swizzled_layout(b_tile), c_tile: make_swizzled_layout(c_tile)})
             left = T.alloc_fragment((BN, BK), T.tfloat32)
             total = T.alloc_fragment((BN, BM), T.float32)
-            T.use_swizzle(GROUP)
             T.clear(total)
             for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
                 T.copy(a[bm * BM, step * BK], a_tile)
@@ -110,7 +121,7 @@ def turned_kernel(BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: i
 
 
 @tilelang.jit
-def fp8_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int):
+def fp8_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, stages: int, threads: int):
     """The same for fp8, b [N, K]. Hopper's tensor cores add fp8 products with about 14 bits, so each BK of them is
     summed apart and then added in fp32. The tile's left and right half take turns, so that one partial sum of half a
     tile is alive; while one warp group adds, the other multiplies."""
@@ -119,8 +130,12 @@ def fp8_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, stages
     policy = T.GemmWarpPolicy.FullRow  # both warp groups have a whole row's half: 64 rows, HALF columns
 
     @T.prim_func
-    def matmul_fp8(a: T.Tensor((M, K), dtype), b: T.Tensor((N, K), dtype), c: T.Tensor((M, N), dtype)):
-        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+    def matmul_fp8(a: T.Tensor((M, K), dtype), b: T.Tensor((N, K), dtype), c: T.Tensor((M, N), dtype), group: T.int32):
+        with T.Kernel(T.ceildiv(M, BM) * T.ceildiv(N, BN), threads=threads) as block:
+            T.assume(group > 0)
+            T.assume(M > 0)
+            T.assume(N > 0)
+            bm, bn = tile_of(block, T.ceildiv(M, BM), T.ceildiv(N, BN), group)
             a_tile = T.alloc_shared((BM, BK), dtype)
             left_tile = T.alloc_shared((HALF, BK), dtype)
             right_tile = T.alloc_shared((HALF, BK), dtype)
@@ -128,7 +143,6 @@ def fp8_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, stages
             part = T.alloc_fragment((BM, HALF), T.float32)
             left = T.alloc_fragment((BM, HALF), T.float32)
             right = T.alloc_fragment((BM, HALF), T.float32)
-            T.use_swizzle(GROUP)
             T.clear(left)
             T.clear(right)
             for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
@@ -193,11 +207,11 @@ def run(
         transpose_kernel(b.dtype, 64 if size > 1 else 128, 256)(b, t)
         b = t
     if size == 1:
-        fp8_kernel(a.dtype, BM, BN, BK, GROUP, stages, threads)(a, b, c)
+        fp8_kernel(a.dtype, BM, BN, BK, stages, threads)(a, b, c, GROUP)
     elif size == 4 and not TRANSPOSE_B:
-        turned_kernel(BM, BN, BK, GROUP, stages, threads)(a, b, c)
+        turned_kernel(BM, BN, BK, stages, threads)(a, b, c, GROUP)
     else:
-        matmul_kernel(a.dtype, BM, BN, BK, GROUP, stages, threads, TRANSPOSE_B)(a, b, c)
+        matmul_kernel(a.dtype, BM, BN, BK, stages, threads, TRANSPOSE_B)(a, b, c, GROUP)
     return c
 
 

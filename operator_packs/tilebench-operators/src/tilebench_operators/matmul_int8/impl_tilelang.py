@@ -10,6 +10,8 @@ import tilelang.language as T
 import torch
 from tilebench_core import Case, Config, Device, Kernel
 
+from tilebench_operators._tilelang_order import tile_of
+
 
 @tilelang.jit
 def unpack_kernel(TILE: int, VEC: int, threads: int):
@@ -48,18 +50,23 @@ def unpack_kernel(TILE: int, VEC: int, threads: int):
 
 
 @tilelang.jit
-def matmul_kernel(BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int):
+def matmul_kernel(BM: int, BN: int, BK: int, stages: int, threads: int):
     """c = a·wᵀ; a [M, K] int8, w [N, K] int8, c [M, N] int32. Loads beyond the edge give zeros."""
     M, N, K = T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
 
     @T.prim_func
-    def matmul_int8(a: T.Tensor((M, K), T.int8), w: T.Tensor((N, K), T.int8), c: T.Tensor((M, N), T.int32)):
-        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+    def matmul_int8(
+        a: T.Tensor((M, K), T.int8), w: T.Tensor((N, K), T.int8), c: T.Tensor((M, N), T.int32), group: T.int32
+    ):
+        with T.Kernel(T.ceildiv(M, BM) * T.ceildiv(N, BN), threads=threads) as block:
+            T.assume(group > 0)
+            T.assume(M > 0)
+            T.assume(N > 0)
+            bm, bn = tile_of(block, T.ceildiv(M, BM), T.ceildiv(N, BN), group)
             a_tile = T.alloc_shared((BM, BK), T.int8)
             w_tile = T.alloc_shared((BN, BK), T.int8)
             c_tile = T.alloc_shared((BM, BN), T.int32)
             total = T.alloc_fragment((BM, BN), T.int32)
-            T.use_swizzle(GROUP)  # neighbours in time are neighbours in the matrix, and share operands in the L2 cache
             T.clear(total)
             for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
                 T.copy(a[bm * BM, step * BK], a_tile)
@@ -105,7 +112,7 @@ def run(
         unaligned_kernel(64, 64, 64, 128)(a, w, c)
     else:
         unpack_kernel(128, 4, 256)(packed, w.view(torch.int32).view(N, 4, K // 16))
-        matmul_kernel(BM, BN, BK, GROUP, stages, threads)(a, w, c)
+        matmul_kernel(BM, BN, BK, stages, threads)(a, w, c, GROUP)
     return c
 
 

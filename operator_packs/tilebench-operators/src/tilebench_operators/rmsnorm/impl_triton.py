@@ -25,7 +25,7 @@ def rows_kernel(
     for chunk in tl.static_range(CHUNKS):
         columns = chunk * BLOCK + lanes
         mask = (row < rows) & (columns < cols)
-        x = tl.load(x_ptr + start + columns, mask=mask, other=0.0, eviction_policy="evict_first")
+        x = tl.load(x_ptr + start + columns, mask=mask, other=0.0)
         tiles += (x.to(tl.float32),)
         squares += tiles[chunk] * tiles[chunk]
     inv_rms = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / cols + eps)

@@ -23,7 +23,7 @@ def rows_kernel(x_ptr, y_ptr, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexp
     for chunk in tl.static_range(CHUNKS):
         columns = chunk * BLOCK + lanes
         mask = (row < rows) & (columns < cols)
-        x = tl.load(x_ptr + start + columns, mask=mask, other=float("-inf"), eviction_policy="evict_first")
+        x = tl.load(x_ptr + start + columns, mask=mask, other=float("-inf"))
         tiles += (x.to(tl.float32),)
         maxima = tl.maximum(maxima, tiles[chunk])
     maximum = tl.max(maxima, axis=1, keep_dims=True)

@@ -200,7 +200,7 @@ def default(case: Case) -> Config:
         return {"SHARES": 64, "CHUNK": 8, "TURN": 4096, "num_warps": 4}
     # Fewer shares keep fewer values too many, but of a large array each of them takes longer.
     large = case["N"] > 1 << 18
-    return {"SHARES": 128 if large else 64, "CHUNK": 8 if large or case["k"] > 256 else 4, "TURN": 512, "num_warps": 4}
+    return {"SHARES": 256 if large else 64, "CHUNK": 8 if large or case["k"] > 256 else 4, "TURN": 512, "num_warps": 4}
 
 
 def space(case: Case) -> list[Config]:
@@ -212,7 +212,7 @@ def space(case: Case) -> list[Config]:
         ]
     return [
         {"SHARES": shares, "CHUNK": chunk, "TURN": turn, "num_warps": warps}
-        for shares in (64, 128)
+        for shares in (64, 128, 256)
         for chunk, warps in ((4, 4), (8, 4), (8, 8), (16, 8))
         for turn in (512, 1024)
     ]

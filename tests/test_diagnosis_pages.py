@@ -86,6 +86,20 @@ def campaign(tmp_path, winners):
     return folder
 
 
+def test_counters_and_code_of_a_kernels_former_source_are_no_evidence(tmp_path, winners):
+    key = "reduction_01", "fp16", "triton"
+    new = [replace(record, kernel="new") for record in RECORDS]
+    folder = write_campaign(tmp_path / "changed", new)
+    (folder / "diagnosis").mkdir()
+    for source, counted in (("old", False), ("new", True), (None, True)):  # None: kept before records named the source
+        keep_profile(folder, profile_of(replace(winners[key], kernel=source)))
+        (folder / "diagnosis" / "inspections.jsonl").write_text(
+            json.dumps({**inspection_of(winners[key]), "source": source}) + "\n"
+        )
+        evidence = load_evidence(folder, load_results(folder))
+        assert (key in evidence.profiles, key in evidence.inspections) == (counted, counted)
+
+
 @pytest.mark.parametrize(
     ("share", "name"), [(0.0, "none"), (0.005, "likely"), (0.05, "mild"), (0.2, "moderate"), (0.5, "severe")]
 )

@@ -40,7 +40,7 @@ def test_both_take_turns_and_the_ratio_is_the_files_to_the_one_in_place(written,
         assert settings.repeat == 3
         return [Timing(samples=[Sample(0, us)]) for us in (8.0, 4.0)]
 
-    monkeypatch.setattr("tilebench_core.testing.kernel_turns.time_entries", timed)
+    monkeypatch.setattr("tilebench_core.testing.turns.time_entries", timed)
     assert turns(written("torch.softmax(x, dim=-1)"), "--cases", "smoke") == 0
     line, last = capsys.readouterr().out.splitlines()
     assert line.startswith("softmax fp32 ")
@@ -60,6 +60,19 @@ def test_places_in_the_grid_are_cases_and_other_words_are_refused(written, capsy
     assert len(capsys.readouterr().out.splitlines()) == 2
     with pytest.raises(RequestError, match="cases 'big'; expected smoke, edge, grid, first, largest"):
         turns(written("x"), "--cases", "big")
+    with pytest.raises(RequestError, match="cases '99'; the grid of softmax has places 0 to 19"):
+        turns(written("x"), "--cases", "99")
+
+
+def test_a_file_that_fails_or_does_not_support_a_case_is_told_and_the_others_go_on(written, capsys):
+    path = written("torch.softmax(x, dim=-1) if len(x) > 1 else torch.nothing")
+    assert turns(path, "--cases", "edge0,smoke") == 1
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.split(": ", 1)[1].startswith("LaunchError: ")
+    assert "in place" in second
+    path.write_text(path.read_text().replace("run=run)", "run=run, unsupported=lambda case, device: 'too small')"))
+    assert turns(path, "--cases", "smoke") == 0
+    assert "UNSUPPORTED: too small" in capsys.readouterr().out
 
 
 def test_an_interpreted_backend_a_missing_file_and_one_without_a_kernel_are_told(written, tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tilebench_core.analysis.versions import current, former
 from tilebench_core.campaign import Campaign, find_campaign, open_campaign
 from tilebench_core.errors import ConfigError, RequestError
 from tilebench_core.outcomes import Outcome
@@ -21,8 +22,6 @@ from tilebench_core.records import (
     Record,
     RecordReader,
     RecordWriter,
-    current,
-    former,
     latest,
     record_from_json,
     record_schema,

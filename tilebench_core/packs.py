@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from tilebench_core.definition import Definition
 from tilebench_core.errors import ConfigError, PluginError
@@ -16,7 +17,15 @@ from tilebench_core.kernel import Kernel
 from tilebench_core.operator_config import OperatorConfig, load_yaml, parse_operator_config
 from tilebench_core.plugins import Plugin, Provider
 
-__all__ = ["KernelSource", "Operator", "scan_pack"]
+__all__ = ["KernelSource", "Operator", "exported_kernel", "scan_pack"]
+
+
+def exported_kernel(module: ModuleType, path: Path) -> Kernel:
+    """The `KERNEL` of the module of the file `path`. Raises PluginError if there is none."""
+    kernel = getattr(module, "KERNEL", None)
+    if not isinstance(kernel, Kernel):
+        raise PluginError(f"{path}: exports no `KERNEL = Kernel(run=..., ...)`")
+    return kernel
 
 
 @dataclass(frozen=True)
@@ -31,10 +40,7 @@ class KernelSource:
 
     def load(self) -> Kernel:
         """Import the kernel, and with it its DSL. Raises PluginError if the module exports no KERNEL."""
-        kernel = getattr(import_module(self.module), "KERNEL", None)
-        if not isinstance(kernel, Kernel):
-            raise PluginError(f"{self.path}: exports no `KERNEL = Kernel(run=..., ...)`")
-        return kernel
+        return exported_kernel(import_module(self.module), self.path)
 
     @cached_property
     def source_hash(self) -> str:

@@ -23,8 +23,6 @@ __all__ = [
     "Record",
     "RecordReader",
     "RecordWriter",
-    "current",
-    "former",
     "latest",
     "record_from_json",
     "record_schema",
@@ -240,29 +238,3 @@ def latest(records: Iterable[Record]) -> list[Record]:
         by_trial.pop(record.trial_id, None)
         by_trial[record.trial_id] = record
     return list(by_trial.values())
-
-
-def current(records: Iterable[Record]) -> list[Record]:
-    """Leave out what was measured of a kernel's former source where a later record is of the present one.
-
-    A campaign that is resumed after a kernel has been changed keeps both. They are of the same place if operator, dtype, case,
-    backend, provider, mode and device are; a trial that ended its worker knows no device and is of the same place on any.
-    """
-    records = list(records)
-    latest_here: dict[tuple[Any, ...], str | None] = {}
-    for record in records:
-        for device in {record.device, None}:
-            latest_here[_place(record, device)] = record.kernel
-    return [record for record in records if record.kernel == latest_here[_place(record, record.device)]]
-
-
-def former(records: Iterable[Record]) -> list[Record]:
-    """The records of a kernel's former source among `current` ones: nobody has measured their cases again yet."""
-    records = list(records)
-    newest = {(r.operator, r.backend, r.provider): r.kernel for r in records if r.kernel is not None}
-    return [r for r in records if r.kernel not in (None, newest.get((r.operator, r.backend, r.provider)))]
-
-
-def _place(record: Record, device: str | None) -> tuple[Any, ...]:
-    case = json.dumps([record.case_kind, record.params], sort_keys=True, default=str)
-    return record.operator, record.dtype, case, record.backend, record.provider, record.mode, device

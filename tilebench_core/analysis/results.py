@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tilebench_core.analysis.versions import current
 from tilebench_core.campaign import Campaign
 from tilebench_core.compose import conf_dir
 from tilebench_core.errors import RequestError
-from tilebench_core.records import Record, current
+from tilebench_core.records import Record
 from tilebench_core.roofline import ceilings_for, matrix_rate
 
 __all__ = ["DEFAULT_NOISE_FLOOR", "Peaks", "Results", "load_results"]

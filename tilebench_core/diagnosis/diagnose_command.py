@@ -78,18 +78,18 @@ def diagnose_command(parser: argparse.ArgumentParser, arguments: list[str]) -> i
     campaign = find_campaign(request.one("campaign", ""), wanted.results_dir)
     if wanted.what == "experiment":
         return _experiment(request, campaign, wanted.ncu)
-    records = campaign.records()
+    results = load_results(campaign.folder)
     every = request.one("pairs", "widest") == "all"
-    gaps = largest_gaps(records, int(request.one("count", "20" if wanted.what == "gaps" else "10")), every)
+    gaps = largest_gaps(results.records, int(request.one("count", "20" if wanted.what == "gaps" else "10")), every)
     if not gaps:
         raise RequestError("no gaps: the campaign holds no two backends with a valid record of the same largest case")
     if wanted.what == "gaps":
         _print(gap_grid(gaps), wanted.markdown)
         return 0
-    evidence = load_evidence(campaign.folder, load_results(campaign.folder), request.one("arch", ""))
+    evidence = load_evidence(campaign.folder, results, request.one("arch", ""))
     folder = wanted.out or campaign.folder / FOLDER / "pages"
     for path in write_pages(
-        gaps, evidence, largest_records(records), kept_experiments(campaign.folder / FOLDER), folder
+        gaps, evidence, largest_records(results.records), kept_experiments(campaign.folder / FOLDER), folder
     ):
         print(path)
     return 0
@@ -152,9 +152,8 @@ def _experiment(request: Request, campaign: Campaign, ncu_path: str | None) -> i
 def _base(registry: Registry, request: Request, campaign: Campaign) -> Record:
     operator = registry.operator(request.one("operator", ""))
     backend = registry.backend(request.one("backend", "")).name
-    winners = {
-        key: r for key, r in largest_records(campaign.records()).items() if (key[0], key[2]) == (operator.name, backend)
-    }
+    records = load_results(campaign.folder).records
+    winners = {key: r for key, r in largest_records(records).items() if (key[0], key[2]) == (operator.name, backend)}
     dtype = request.one("dtype", next((key[1] for key in winners), ""))
     found = winners.get((operator.name, dtype, backend))
     if found is None:

@@ -76,7 +76,7 @@ def load_evidence(campaign: Path, results: Results, arch: str = "") -> Evidence:
     """
     winners = largest_records(results.records)
 
-    def won(key: tuple[str, str, str], config: Mapping[str, Any], kernel: str | None = None) -> bool:
+    def won(key: tuple[str, str, str], config: Mapping[str, Any], kernel: str | None) -> bool:
         winner = winners.get(key)
         if winner is None:
             return True
@@ -91,7 +91,7 @@ def load_evidence(campaign: Path, results: Results, arch: str = "") -> Evidence:
     inspections: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for found in kept_inspections(campaign):
         key = found["operator"], found["dtype"], found["backend"]
-        if found["kernels"] and arch in ("", found["arch"]) and won(key, found["config"]):
+        if found["kernels"] and arch in ("", found["arch"]) and won(key, found["config"], found.get("source")):
             inspections.setdefault(key, found)
     return Evidence(profiles, inspections, results.peaks.launch_floor_us)
 

@@ -122,7 +122,7 @@ def _campaign(request: Request, results_dir: str) -> Path:
 def _winners(request: Request, results_dir: str) -> Mapping[Key, Record]:
     if "campaign" not in request.values:
         return {}
-    from tilebench_core.campaign import Campaign
+    from tilebench_core.analysis import load_results
     from tilebench_core.diagnosis.selection import largest_records
 
-    return largest_records(Campaign(_campaign(request, results_dir)).records())
+    return largest_records(load_results(_campaign(request, results_dir)).records)

@@ -30,10 +30,11 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What came of a target: its kernels, or the reason why there are none."""
+    """What came of a target: its kernels, or the reason why there are none. `source` is the hash of the kernel's source."""
 
     target: Target
     provider: str | None = None
+    source: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     compile_s: float | None = None
     kernels: tuple[KernelCode, ...] = ()
@@ -44,8 +45,9 @@ class Inspection:
         target = self.target
         return {
             "operator": target.operator, "dtype": target.case.dtype, "params": dict(target.case.params),
-            "backend": target.backend, "provider": self.provider, "arch": target.arch, "config": dict(self.config),
-            "compile_s": self.compile_s, "reason": self.reason, "kernels": [kernel.as_json() for kernel in self.kernels],
+            "backend": target.backend, "provider": self.provider, "source": self.source, "arch": target.arch,
+            "config": dict(self.config), "compile_s": self.compile_s, "reason": self.reason,
+            "kernels": [kernel.as_json() for kernel in self.kernels],
         }  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def inspect_target(
     backend = plugin.value(plugin.value.Options(**{**plugin.value.inspection, **(options or {})}))
     # Read below, when the DSL is imported or compiles.
     os.environ.update(backend.environment(target_device(target.arch)))
-    found = Inspection(target=target, provider=str(sources[0].provider))
+    found = Inspection(target=target, provider=str(sources[0].provider), source=sources[0].source_hash)
     try:
         kernel = sources[0].load()
         unsupported = kernel.unsupported(target.case, target_device(target.arch))

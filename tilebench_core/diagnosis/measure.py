@@ -5,13 +5,10 @@ The same inputs, reference, clock and rounds as a campaign; only the configurati
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,59 +21,24 @@ def measure(
     """Median latencies of the variants in µs. Raises RuntimeError for a variant whose result is wrong."""
     from tilebench_core.case import Case
     from tilebench_core.registry import installed
-    from tilebench_core.testing.kernel_check import reference_of
-    from tilebench_core.timing import Entry, TimingSettings, clock_named, time_entries
-    from tilebench_core.verify import precision_state, prepare_case, verify_launch
+    from tilebench_core.testing.turns import Variant, medians_in_turns
+    from tilebench_core.timing import clock_named
 
     registry = installed()
     operator, plugin = registry.operator(job["operator"]), registry.backend(job["backend"])
     sources = registry.kernels_for(operator, job["backend"])
     kernel = next(source for source in sources if job["provider"] in (None, str(source.provider))).load()
     case = Case(operator.name, job["dtype"], job["params"], index=job["case_index"])
-    with precision_state("fp32"):
-        prepared = prepare_case(
-            case, operator.load(), reference_of(registry, operator), partial(operator.config.tolerance, case), device, 0
-        )
-    settings = TimingSettings(clock=clock_name, cpu_clock=clock_name, protocol="fixed", repeat=repeat)
     offered = {name: target for p in registry.backends.values() for name, target in p.value.clocks.items()}
     clock = clock_named(clock_name, offered)
     clock.open()
-    with precision_state(job["precision"]), contextlib.ExitStack() as stack:
-        entries = []
-        for number, variant in enumerate(variants):
-            backend = plugin.value(plugin.value.Options(**variant["options"]))
-            stack.enter_context(backend.session())
-            backend.compile(kernel, prepared.inputs, variant["config"])
-            launch = partial(backend.launch, kernel, prepared.inputs, variant["config"])
-            verdict = verify_launch(prepared, launch)
-            if not verdict.passed:
-                raise RuntimeError(f"variant {variant['config']} is wrong: {verdict.message}")
-            entries.append(Entry(str(number), *_calls(launch, device)))
-        prepared.refill(0)
-        with clock.case():
-            timings = time_entries(entries, settings, clock, _evicting(device))
+    runs = [
+        Variant(f"variant {v['config']}", plugin.value(plugin.value.Options(**v["options"])), kernel, v["config"])
+        for v in variants
+    ]
+    medians = medians_in_turns(operator, case, job["precision"], runs, device, clock, repeat)
     clock.close()
-    return [statistics.median(sample.busy_us for sample in timing.samples) for timing in timings]
-
-
-def _calls(launch: Callable[[], Any], device: str) -> tuple[Callable[[], object], Callable[[], object]]:
-    """What is timed, and its warm-up: the replay of a graph on a GPU, as campaigns do."""
-    if device == "cpu":
-        return launch, launch
-    from tilebench_core.timing.gpu import capture
-
-    captured = capture(launch)
-    return captured.replay, captured.replay
-
-
-def _evicting(device: str) -> Callable[[], None]:
-    if device == "cpu":
-        return lambda: None
-    import torch
-
-    from tilebench_core.timing.gpu import CacheFlush
-
-    return CacheFlush(torch.cuda.get_device_properties(0).L2_cache_size)
+    return medians
 
 
 def main(arguments: list[str]) -> int:

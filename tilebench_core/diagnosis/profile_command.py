@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilebench_core.analysis.points import is_pytorch
+from tilebench_core.analysis.results import load_results
 from tilebench_core.campaign import find_campaign
 from tilebench_core.diagnosis.metrics import SETS
 from tilebench_core.diagnosis.ncu import REPLAYS, find_ncu
@@ -43,7 +44,7 @@ def profile_command(parser: argparse.ArgumentParser, arguments: list[str]) -> in
         raise RequestError("profile needs campaign=NAME: its records say which case and configuration to profile")
     campaign = find_campaign(request.one("campaign", ""), wanted.results_dir)
     registry = installed()
-    jobs, left_out = jobs_of(registry, request, campaign.records())
+    jobs, left_out = jobs_of(registry, request, load_results(campaign.folder).records)
     for reason in left_out:
         print(reason)
     if not jobs:
@@ -86,7 +87,7 @@ def _run(registry: Registry, request: Request, folder: Path, jobs: list[ProfileJ
     return len(profiles) - verified
 
 
-def jobs_of(registry: Registry, request: Request, records: list[Record]) -> tuple[list[ProfileJob], list[str]]:
+def jobs_of(registry: Registry, request: Request, records: Sequence[Record]) -> tuple[list[ProfileJob], list[str]]:
     """The jobs that are asked for, and a line for each one that the campaign cannot give: no valid record, no kernel."""
     winners = largest_records(records)
     measured = list(dict.fromkeys(record.backend for record in records))

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilebench_core.analysis.points import is_valid
-from tilebench_core.records import Record, current, former
+from tilebench_core.analysis.versions import without_former
+from tilebench_core.records import Record
 
 __all__ = ["ProfileJob", "job_of", "largest_records"]
 
@@ -17,15 +18,13 @@ Key = tuple[str, str, str]
 
 
 def largest_records(records: Iterable[Record]) -> dict[Key, Record]:
-    """The fastest valid record of each (operator, dtype, backend) on the largest case of that operator and dtype.
+    """The fastest valid of the `current` records of each (operator, dtype, backend), on the largest case of operator and dtype.
 
     The largest case is the last of the grid among the valid records of anybody: every swept parameter at its maximum.
     A backend without a valid record there is left out. Where a campaign was resumed after a kernel had been changed, records
     of its former source don't count: their configurations may mean nothing to the present one.
     """
-    records = current(records)
-    left_out = {record.trial_id for record in former(records)}
-    valid = [r for r in records if r.case_kind == "grid" and is_valid(r) and r.trial_id not in left_out]
+    valid = [r for r in without_former(list(records)) if r.case_kind == "grid" and is_valid(r)]
     last: dict[tuple[str, str], int] = {}
     for record in valid:
         key = record.operator, record.dtype

@@ -106,11 +106,13 @@ def _with_code_of_their_own(
     backend: Backend, kernel: Kernel, inputs: Sequence[Any], configs: Sequence[Config], arch: str
 ) -> list[Config]:
     """The configurations, of those that share their code the first one only."""
+    if len(configs) < 2:
+        return list(configs)
     known: set[Hashable] = set()
     kept = []
     for config in configs:
         try:
-            key = backend.code_key(kernel, inputs, config, arch) if len(configs) > 1 else None
+            key = backend.code_key(kernel, inputs, config, arch)
         except Exception:  # the compiler will say what is wrong with it
             key = None
         if key is None or key not in known:

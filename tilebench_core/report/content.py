@@ -12,9 +12,10 @@ from typing import Any
 from tilebench_core.analysis.points import Contestant, View, is_pytorch, view_of
 from tilebench_core.analysis.results import Peaks, Results, load_results
 from tilebench_core.analysis.standings import Mean, Standing, mean_of, pass_rate, speedup, standings, utilisation
+from tilebench_core.analysis.versions import former
 from tilebench_core.analysis.wins import Duel, duels
 from tilebench_core.outcomes import Outcome
-from tilebench_core.records import Record, former
+from tilebench_core.records import Record
 
 __all__ = ["Content", "Group", "OperatorRow", "Trouble", "content_of", "params_text"]
 

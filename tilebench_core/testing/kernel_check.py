@@ -43,10 +43,13 @@ def select_cases(operator: Operator, dtype: str, kinds: str) -> list[Case]:
             chosen.append(operator.config.largest(dtype))
         else:
             place = kind.removeprefix("edge")
-            among = operator.config.cases(dtype, "grid" if place == kind else "edge")
             if not place.isdigit():
                 raise RequestError(f"cases {kind!r}; expected smoke, edge, grid, first, largest, edgeN or N")
-            chosen += [case for case in among if case.index == int(place)]
+            among = operator.config.cases(dtype, "grid" if place == kind else "edge")
+            found = [case for case in among if case.index == int(place)]
+            if place == kind and not found:
+                raise RequestError(f"cases {kind!r}; the grid of {operator.name} has places 0 to {len(among) - 1}")
+            chosen += found
     return chosen
 
 

@@ -1,33 +1,28 @@
 """Time a kernel file against the kernel in place: `python -m tilebench_core.testing.kernel_turns softmax mydsl my_impl.py`.
 
-For whoever changes a kernel: what the file holds is verified on each case first; then both are timed in turns within one
-process, with the clock, the graphs and the cold cache of a campaign, each in its own default configuration. Prints a line per
-case and the geometric mean of the ratios; exits with 1 if the file's kernel is wrong somewhere.
+For whoever changes a kernel: both are verified on each case; then both are timed in turns within one process, with the clock, the
+graphs and the cold cache of a campaign, each in its own default configuration. Prints a line per case and the geometric mean of
+the ratios; exits with 1 if one of them is wrong, or fails, somewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
-from collections.abc import Callable
-from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from tilebench_core.analysis.points import geomean
-from tilebench_core.backend import Backend
-from tilebench_core.case import Case
-from tilebench_core.device import Device
-from tilebench_core.errors import PluginError, RequestError
+from tilebench_core.errors import BackendError, RequestError, TilebenchError
 from tilebench_core.kernel import Kernel
-from tilebench_core.packs import Operator
+from tilebench_core.packs import exported_kernel
 from tilebench_core.registry import installed
-from tilebench_core.testing.kernel_check import reference_of, select_cases
-from tilebench_core.timing import Clock, Entry, TimingSettings, clock_named, time_entries
+from tilebench_core.testing.kernel_check import select_cases
+from tilebench_core.testing.turns import Variant, WrongResult, medians_in_turns
+from tilebench_core.timing import TimingSettings, clock_named
 
-__all__ = ["WrongResult", "kernel_of", "main", "medians_in_turns"]
+__all__ = ["kernel_of", "main"]
 
 
 def kernel_of(path: Path) -> Kernel:
@@ -38,59 +33,7 @@ def kernel_of(path: Path) -> Kernel:
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # DSLs look up a kernel's module for its source
     spec.loader.exec_module(module)
-    kernel = getattr(module, "KERNEL", None)
-    if not isinstance(kernel, Kernel):
-        raise PluginError(f"{path}: exports no `KERNEL = Kernel(run=..., ...)`")
-    return kernel
-
-
-class WrongResult(Exception):
-    """The kernel of the file computes something else than the operator; the message says where."""
-
-
-def medians_in_turns(
-    operator: Operator,
-    backend: Backend,
-    kernels: tuple[Kernel, Kernel],
-    case: Case,
-    device: Device,
-    clock: Clock,
-    samples: int,
-) -> tuple[float, float]:
-    """Median µs of both kernels on a case. Raises WrongResult if the second one's result is wrong; it is verified first."""
-    from tilebench_core.verify import precision_state, prepare_case, verify_launch
-
-    reference = reference_of(installed(), operator)
-    with precision_state("fp32"):
-        prepared = prepare_case(
-            case, operator.load(), reference, partial(operator.config.tolerance, case), device.torch_name, 0
-        )
-    settings = TimingSettings(protocol="fixed", warmup=5, repeat=samples)
-    with precision_state(operator.config.precision(case.dtype)), backend.session():
-        calls = [partial(backend.launch, kernel, prepared.inputs, kernel.default(case)) for kernel in kernels]
-        for kernel in kernels:
-            backend.compile(kernel, prepared.inputs, kernel.default(case))
-        verdict = verify_launch(prepared, calls[1])
-        if not verdict.passed:
-            raise WrongResult(verdict.message)
-        prepared.refill(0)
-        with clock.case():
-            launches, before = _timed(calls, device)
-            entries = [Entry(str(number), launch, launch) for number, launch in enumerate(launches)]
-            timings = time_entries(entries, settings, clock, before)
-    one, other = (statistics.median(sample.busy_us for sample in timing.samples) for timing in timings)
-    return one, other
-
-
-def _timed(calls: list[partial[object]], device: Device) -> tuple[list[Callable[[], object]], Callable[[], None]]:
-    """What is timed, and what runs before each launch: graphs and a flush of the cache on a GPU, calls and nothing on a CPU."""
-    if not device.is_gpu:
-        return list(calls), lambda: None
-    import torch
-
-    from tilebench_core.timing.gpu import CacheFlush, capture
-
-    return [capture(call).replay for call in calls], CacheFlush(torch.cuda.get_device_properties(0).L2_cache_size)
+    return exported_kernel(module, path)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,16 +63,25 @@ def main(arguments: list[str] | None = None) -> int:
     settings = TimingSettings()
     clock = clock_named(settings.clock if device.is_gpu else settings.cpu_clock, {})
     clock.open()  # before CUDA graphs are captured
-    kernels = registry.kernel(operator, wanted.backend, wanted.provider).load(), kernel_of(wanted.file)
+    kernels = {
+        "the kernel in place": registry.kernel(operator, wanted.backend, wanted.provider).load(),
+        "the file's kernel": kernel_of(wanted.file),
+    }
     failed, ratios = False, []
     dtypes = wanted.dtype.split(",") if wanted.dtype else operator.config.dtypes
     for case in [case for dtype in dtypes for case in select_cases(operator, dtype, wanted.cases)]:
         line = f"{operator.name} {case.dtype} {case.label}: "
+        reason = next((reason for k in kernels.values() if (reason := k.unsupported(case, device)) is not None), None)
+        if reason is not None:
+            print(f"{line}UNSUPPORTED: {reason}", flush=True)
+            continue
+        variants = [Variant(name, backend, kernel, kernel.default(case)) for name, kernel in kernels.items()]
+        precision = operator.config.precision(case.dtype)
         try:
-            one, other = medians_in_turns(operator, backend, kernels, case, device, clock, wanted.samples)
-        except WrongResult as wrong:
+            one, other = medians_in_turns(operator, case, precision, variants, device.torch_name, clock, wanted.samples)
+        except (WrongResult, BackendError) as error:
             failed = True
-            print(f"{line}WRONG {wrong}", flush=True)
+            print(f"{line}{'WRONG' if isinstance(error, WrongResult) else type(error).__name__}: {error}", flush=True)
             continue
         ratios.append(other / one)
         print(f"{line}in place {one:.2f} µs, file {other:.2f} µs, {ratios[-1]:.3f}", flush=True)
@@ -146,5 +98,5 @@ def main(arguments: list[str] | None = None) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (RequestError, PluginError) as error:
+    except TilebenchError as error:
         sys.exit(f"tilebench: {error}")

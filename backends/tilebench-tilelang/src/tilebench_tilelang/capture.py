@@ -66,9 +66,8 @@ def compiled_only(arch: str | None = None) -> Iterator[None]:
     Kernels that ask for the target are told `arch`; without it they ask the GPU, which a process that compiles ahead cannot see.
     """
     from tilelang.jit import JITKernel
-    from tvm.target import Target
 
-    target = Target({"kind": "cuda", "arch": exact_arch(arch)}) if arch else contextlib.nullcontext()
+    target = _target(arch) if arch else contextlib.nullcontext()
     with target, captured_launches(), _replaced(JITKernel, "__call__", lambda self, *args, **kwargs: None):
         yield
 
@@ -77,7 +76,6 @@ def compiled_only(arch: str | None = None) -> Iterator[None]:
 def requested(arch: str) -> Iterator[list[Hashable]]:
     """Collect which factories are called inside the context, and with what; nothing is built or launched."""
     from tilelang.jit import JITImpl
-    from tvm.target import Target
 
     calls: list[Hashable] = []
 
@@ -85,7 +83,7 @@ def requested(arch: str) -> Iterator[list[Hashable]]:
         calls.append(_call_key(self, args, kwargs))
         return lambda *tensors: None
 
-    with Target({"kind": "cuda", "arch": exact_arch(arch)}), _replaced(JITImpl, "__call__", note):
+    with _target(arch), _replaced(JITImpl, "__call__", note):
         yield calls
 
 
@@ -101,6 +99,12 @@ def without_data(inputs: Sequence[Any]) -> list[Any]:
     ]
 
 
+def _target(arch: str) -> Any:
+    from tvm.target import Target
+
+    return Target({"kind": "cuda", "arch": exact_arch(arch)})
+
+
 def _call_key(factory: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
     return id(factory), args, tuple(sorted(kwargs.items()))
 
@@ -112,10 +116,9 @@ def absent_gpu(arch: str, assemble: bool) -> Iterator[list[LaunchCode]]:
     With `assemble`, nvcc makes a binary of the CUDA source too, so that registers and spills are known.
     """
     from tilelang.jit import JITImpl
-    from tvm.target import Target
 
     launches: list[LaunchCode] = []
-    target = Target({"kind": "cuda", "arch": exact_arch(arch)})
+    target = _target(arch)
     lowered: dict[Hashable, list[LaunchCode]] = {}
 
     def build(self: Any, *args: Any, **kwargs: Any) -> Callable[..., None]:

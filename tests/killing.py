@@ -103,6 +103,7 @@ def records_of(folder: Path) -> tuple[list[dict], int]:
 def campaign(composed: dict, folder: Path, dice: random.Random, kills: int, usual_s: float, found: Counter) -> None:
     """Run one campaign to its end through up to `kills` kills, and count what went wrong into `found`."""
     planned, log = CASES * 2, folder.parent / f"{folder.name}.log"
+    log.touch()  # here, because a run may be killed before its first line
     before: list[str] = []
     left, in_flight = kills, 0
     for _ in range(1000):

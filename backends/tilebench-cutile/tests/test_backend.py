@@ -213,3 +213,38 @@ def test_the_code_of_a_launch_is_collected_once_for_each_signature():
             fill_cache(launched(size), "sm_90")
         assert len(compilations) == 4
     assert first.resources.registers
+
+
+@offline
+def test_a_launch_that_compiles_is_not_compiled_again_for_its_code(monkeypatch):
+    import cuda.tile
+    from cuda.tile import _compile
+    from cuda.tile._cext import default_tile_context
+
+    from tilebench_cutile import capture
+    from tilebench_cutile.absent import absent_gpu
+
+    from .kernels import launch, scale_kernel
+
+    def compiling_launch(_stream, grid, kernel, arguments):
+        signature = capture._signature(capture.Launch(kernel, arguments, grid))
+        kernel._compile(signature, default_tile_context, (9, 0))
+
+    compilations = []
+    original = _compile.compile_tile
+
+    def counted(*arguments):
+        compilations.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(cuda.tile, "launch", compiling_launch)
+    monkeypatch.setattr(_compile, "compile_tile", counted)
+    monkeypatch.setattr(capture, "_KNOWN", {})
+    x = torch.empty(1024)
+    with absent_gpu():
+        with capture.recorded_launches(launch_too=True) as launches:
+            launch(scale_kernel, x, torch.empty_like(x), 64)
+        code = capture.compiled_launch(launches[0], "sm_90")
+        assert len(compilations) == 1
+        assert code.stages["cubin"] == launches[0].cubin
+        assert capture.compiled_launch(capture.Launch(scale_kernel, launches[0].arguments), "sm_90") is code

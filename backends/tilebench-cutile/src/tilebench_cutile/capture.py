@@ -20,27 +20,36 @@ __all__ = ["Launch", "compile_launch", "compiled_launch", "fill_cache", "launch_
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """A kernel, the arguments it was launched with, and its grid."""
+    """A kernel, the arguments it was launched with, its grid, and the code if this launch was the one that compiled it."""
 
     kernel: Any
     arguments: tuple[Any, ...]
     grid: tuple[int, ...] = ()
+    cubin: bytes | None = None
 
 
 @contextlib.contextmanager
 def recorded_launches(launch_too: bool) -> Iterator[list[Launch]]:
     """Collect the calls of `ct.launch` inside the context; they reach cuTile with `launch_too`, else nothing does."""
     import cuda.tile
+    from cuda.tile import _compile as compiler
 
     launches: list[Launch] = []
-    original = cuda.tile.launch
+    cubins: list[bytes] = []
+    original, original_compile = cuda.tile.launch, compiler.compile_tile
+
+    def compile_tile(*arguments: Any, **options: Any) -> Any:
+        result = original_compile(*arguments, **options)
+        cubins.append(bytes(result.cubin))
+        return result
 
     def launch(stream: Any, grid: Any, kernel: Any, arguments: Any, /, **options: Any) -> None:
-        launches.append(Launch(kernel, tuple(arguments), tuple(grid)))
+        cubins.clear()
         if launch_too:
             original(stream, grid, kernel, arguments, **options)
+        launches.append(Launch(kernel, tuple(arguments), tuple(grid), cubins[-1] if cubins else None))
 
-    with mock.patch.object(cuda.tile, "launch", launch):
+    with mock.patch.object(cuda.tile, "launch", launch), mock.patch.object(compiler, "compile_tile", compile_tile):
         yield launches
 
 
@@ -49,16 +58,17 @@ _FILLED: set[tuple[Any, ...]] = set()
 
 
 def compiled_launch(launch: Launch, arch: str) -> LaunchCode:
-    """Return the code of a launch that has run: cuTile finds it in its disk cache, where that is on.
+    """Return the code of a launch that has run: what it compiled, or what cuTile finds in its disk cache, where that is on.
 
-    It is kept for the process: even a cache hit passes through cuTile's front end, tenths of a second for each of the
+    It is kept for the process: even a cache hit passes through cuTile's front end, up to seconds for each of the
     dozens of launches of a sort, and a campaign asks again for every case.
     """
     from cuda.tile._cext import default_tile_context
 
     key = launch_key(launch, arch)
     if key not in _KNOWN:
-        _KNOWN[key] = _launch_code(launch, _compile(launch, arch, default_tile_context))
+        cubin = launch.cubin or _compile(launch, arch, default_tile_context)
+        _KNOWN[key] = _launch_code(launch, cubin)
     return _KNOWN[key]
 
 

@@ -15,6 +15,7 @@ index the row; the compiler then moves the elements between the threads, through
 
 import functools
 import math
+import operator
 
 import cuda.tile as ct
 import torch
@@ -27,35 +28,35 @@ LONGEST = 12  # RUN at most: three times these four bits
 BITS = 5  # of the index that are the row in `merge_tiles`
 
 
-def exchange(rows, BIT: int, DOWN: bool):
-    """One stage: rows that differ in bit BIT of their index are put in order, the smaller value first, or last if DOWN."""
-    result = ()
-    for r in ct.static_iter(range(len(rows))):
-        a, b = rows[r], rows[r ^ (1 << BIT)]
-        if ((r >> BIT) % 2 == 0) != DOWN:
-            result += (ct.minimum(a, b),)
-        else:
-            result += (ct.maximum(a, b),)
-    return result
+def exchanged(rows, BIT: int, DOWN: bool):
+    """One stage: rows that differ in bit BIT of their index are put in order, the smaller value first, or last if DOWN.
+
+    It runs in Python when the kernel is traced, inside `ct.static_eval`: written as tile code, the choice of each row's
+    operation would be traced too, and a process would wait three times as long for its first sort.
+    """
+    return tuple(
+        (ct.minimum if (r >> BIT & 1 == 0) != DOWN else ct.maximum)(row, rows[r ^ 1 << BIT])
+        for r, row in enumerate(rows)
+    )
 
 
 def exchange_all(rows, FROM: int, TO: int, DOWN: bool = False):
     """The stages of row bits FROM - 1, ..., TO."""
-    for step in ct.static_iter(range(FROM - TO)):
-        rows = exchange(rows, FROM - 1 - step, DOWN)
+    for BIT in ct.static_iter(reversed(range(TO, FROM))):
+        rows = ct.static_eval(exchanged(rows, BIT, DOWN))
     return rows
 
 
 def stacked(rows):
     """The tile [C, R] whose columns are R rows [C]."""
     tiles = ()
-    for r in ct.static_iter(range(len(rows))):
-        tiles += (rows[r][:, None],)
-    for level in ct.static_iter(range(len(rows).bit_length() - 1)):
-        pairs = ()
-        for pair in ct.static_iter(range(len(rows) >> (level + 1))):
-            pairs += (ct.cat((tiles[2 * pair], tiles[2 * pair + 1]), 1),)
-        tiles = pairs
+    for row in ct.static_iter(rows):
+        tiles += (row[:, None],)
+    for _ in ct.static_iter(range(len(rows).bit_length() - 1)):
+        joined = ()
+        for pair in ct.static_iter(zip(tiles[::2], tiles[1::2], strict=True)):
+            joined += (ct.cat(pair, 1),)
+        tiles = joined
     return tiles[0]
 
 
@@ -63,8 +64,8 @@ def unstacked(t):
     """The columns of t [C, R] as R rows [C]."""
     C, R = t.shape
     rows = ()
-    for r in ct.static_iter(range(R)):
-        rows += (ct.extract(t, (0, r), (C, 1)).reshape((C,)),)
+    for column in ct.static_iter((0, r) for r in range(R)):
+        rows += (ct.extract(t, column, (C, 1)).reshape((C,)),)
     return rows
 
 
@@ -79,10 +80,7 @@ def regroup(rows, HIGH: int, LOW: int):
 
 def scaled(rows, sign):
     """Every row times `sign`."""
-    result = ()
-    for r in ct.static_iter(range(len(rows))):
-        result += (rows[r] * sign,)
-    return result
+    return ct.static_eval(tuple(row * sign for row in rows))
 
 
 def turn(rows, k):
@@ -93,6 +91,13 @@ def turn(rows, k):
     places = ct.arange(rows[0].shape[0], dtype=ct.int32)
     bit = (places >> (k - 4)) ^ (places >> (k - 5))
     return scaled(rows, (1 - 2 * (bit & 1)).astype(rows[0].dtype))
+
+
+def turned(rows, odd, k: int, minus=operator.neg, times=operator.mul):
+    """`turn` before a merge k up to 4, where the bits of the index are the row's; in Python, as `exchanged`. odd: -1 in odd places."""
+    bits = (r >> k ^ (r >> k - 1 if k > 1 else 0) for r in range(ROWS))
+    rows = tuple(minus(row) if bit & 1 else row for bit, row in zip(bits, rows, strict=True))
+    return tuple(times(row, odd) for row in rows) if k == 4 else rows
 
 
 def sort_rows(rows, RUN: int):
@@ -106,19 +111,13 @@ def sort_rows(rows, RUN: int):
     places = ct.arange(rows[0].shape[0], dtype=ct.int32)
     odd = (1 - 2 * (places & 1)).astype(rows[0].dtype)
     for k in ct.static_iter(range(1, 5)):
-        turned = ()
-        for r in ct.static_iter(range(ROWS)):
-            # as in `turn`, with index bits that are bits of r
-            bit = (r >> k) ^ (r >> (k - 1) if k > 1 else 0)
-            row = -rows[r] if bit % 2 == 1 else rows[r]
-            turned += (row * odd if k == 4 else row,)
-        rows = exchange_all(turned, k, 0)
+        rows = exchange_all(ct.static_eval(turned(rows, odd, k)), k, 0)
 
     for k in range(5, 9):
         rows = regroup(turn(rows, k), 0, 4)
         for step in ct.static_iter(range(4)):
             if k > 7 - step:
-                rows = exchange(rows, 3 - step, False)
+                rows = ct.static_eval(exchanged(rows, 3 - step, False))
         rows = exchange_all(regroup(rows, 4, 0), 4, 0)
 
     TOP = RUN - 4
@@ -126,7 +125,7 @@ def sort_rows(rows, RUN: int):
         rows = regroup(turn(rows, k), 0, TOP)
         for step in ct.static_iter(range(4)):
             if k > RUN - 1 - step:
-                rows = exchange(rows, 3 - step, False)
+                rows = ct.static_eval(exchanged(rows, 3 - step, False))
         rows = exchange_all(regroup(rows, TOP, 4), TOP - 4, 0)
         rows = exchange_all(regroup(rows, 4, 0), 4, 0)
     return rows

@@ -11,12 +11,13 @@ passes have put the array in order of those, so this is the order that a stable 
 """
 
 import functools
+import operator
 
 import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel
 
-from tilebench_operators.bitonic_sort.impl_cutile import ROWS, exchange, exchange_all, regroup, stacked
+from tilebench_operators.bitonic_sort.impl_cutile import ROWS, exchange_all, exchanged, regroup, stacked, turned
 
 DIGITS = 256
 SIGN = -(1 << 31)
@@ -43,23 +44,14 @@ def turn(rows, k):
     """`bitonic_sort`'s function of that name, for integers: reverse what changes its direction before merge k."""
     places = ct.arange(rows[0].shape[0], dtype=ct.int32)
     sign = 1 - 2 * (((places >> (k - 4)) ^ (places >> (k - 5))) & 1)
-    result = ()
-    for r in ct.static_iter(range(ROWS)):
-        result += (times(rows[r], sign),)
-    return result
+    return ct.static_eval(tuple(times(row, sign) for row in rows))
 
 
 def sort_rows(rows, TILE_BITS: int):
     """Sort 16 rows, 2^TILE_BITS words in any order, 9 <= TILE_BITS <= 12, to index bits 0..3 as the row."""
     odd = 1 - 2 * (ct.arange(rows[0].shape[0], dtype=ct.int32) & 1)
     for k in ct.static_iter(range(1, 5)):
-        turned = ()
-        for r in ct.static_iter(range(ROWS)):
-            # as in `turn`, with index bits that are bits of r
-            bit = (r >> k) ^ (r >> (k - 1) if k > 1 else 0)
-            row = ~rows[r] if bit % 2 == 1 else rows[r]
-            turned += (times(row, odd) if k == 4 else row,)
-        rows = exchange_all(turned, k, 0)
+        rows = exchange_all(ct.static_eval(turned(rows, odd, k, operator.invert, times)), k, 0)
 
     # One loop, though its first half has no stage for the highest row: every regrouping in the code takes shared memory of
     # its own, and a block with little of it leaves room for others.
@@ -68,11 +60,11 @@ def sort_rows(rows, TILE_BITS: int):
         rows = regroup(turn(rows, k), 0, TOP)
         for step in ct.static_iter(range(4)):
             if k > TILE_BITS - 1 - step:
-                rows = exchange(rows, 3 - step, False)
+                rows = ct.static_eval(exchanged(rows, 3 - step, False))
         rows = regroup(rows, TOP, 4)
         for step in ct.static_iter(range(TOP - 4)):
             if k > TOP - 1 - step:
-                rows = exchange(rows, TOP - 5 - step, False)
+                rows = ct.static_eval(exchanged(rows, TOP - 5 - step, False))
         rows = exchange_all(regroup(rows, 4, 0), 4, 0)
     return rows
 

@@ -5,8 +5,9 @@ and by the DSL's own tuner. What a search adds is the command's wall time beyond
 from cold caches too: both load PyTorch, compile a configuration and measure it. Each search is run again by a second
 process, which must find the winner without compiling or measuring a candidate. The shared search is repeated, with an
 empty store of winners, to see whether it finds the same winner. Then default and winners are measured in turns within one
-process. Writes tuning-<backend>.json for each backend, and tuning.md over all backends whose files are in the folder;
-exits with 1 where a second process searched or compiled.
+process. All of this is a round: commands of seconds on a machine that others use differ by seconds, so rounds are repeated, and
+the folder's former rounds count too. Writes tuning-<backend>.json for each backend, and tuning.md over all backends whose files
+are in the folder; exits with 1 where a second process searched or compiled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,8 @@ def default_config(backend: str) -> dict[str, Any]:
 
 
 def measure(backend: str, out: Path, repeats: int) -> dict[str, Any]:
-    """Everything about one backend."""
-    result: dict[str, Any] = {"backend": backend}
+    """One round of one backend."""
+    result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="tilebench-cold-") as folder:
         read = Path(folder) / "read"  # a run that is not counted: it reads the libraries from disk for those that are
         read.mkdir()
@@ -152,57 +153,84 @@ def measure(backend: str, out: Path, repeats: int) -> dict[str, Any]:
             raise SystemExit(f"{backend} in turns: {child.stdout[-700:]} {child.stderr[-1500:]}")
         medians = json.loads(child.stdout.splitlines()[-1])
     result["turns"] = [{"config": c, "median_us": m} for c, m in zip(configs, medians, strict=True)]
-    result["device"], result["versions"] = device_and_versions(out / f"{backend}-shared")
-    result["cores"] = os.cpu_count()
     return result
 
 
-def device_and_versions(campaign: Path) -> tuple[str, dict[str, str]]:
+def where(campaign: Path) -> dict[str, Any]:
     """What the campaign ran on, from its last record."""
     record = json.loads((campaign / "records.jsonl").read_text().splitlines()[-1])
-    return record["device"], record["versions"]
+    return {"device": record["device"], "versions": record["versions"], "cores": os.cpu_count()}
 
 
-def median_of(result: Mapping[str, Any], config: Any) -> float:
-    """The median of a configuration that was measured in turns."""
-    return float(next(row["median_us"] for row in result["turns"] if row["config"] == config))
+def with_round(path: Path, backend: str, place: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a backend's file with one more round."""
+    known = json.loads(path.read_text()) if path.is_file() else {"backend": backend, **place, "rounds": []}
+    other = [f"{name} {known[name]}" for name in place if known[name] != place[name]]
+    if other:
+        path = path.with_name(f"{path.stem}-{len(known['rounds'])}-other.json")
+        path.write_text(json.dumps({"backend": backend, **place, "rounds": [new]}, indent=1))
+        raise SystemExit(
+            f"{backend}: this round's machine is not that of the rounds in the folder ({', '.join(other)}); it is in {path}."
+            " Give another --out to begin anew"
+        )
+    return {**known, "rounds": [*known["rounds"], new]}
+
+
+def median_of(one: Mapping[str, Any], config: Any) -> float:
+    """The median of a configuration that was measured in turns in a round."""
+    return float(next(row["median_us"] for row in one["turns"] if row["config"] == config))
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """The median, and from how much to how much where there are several."""
+    middle, low, high = (f"{value:.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Different texts, in order."""
+    return ", ".join(dict.fromkeys(texts))
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """The Markdown page."""
     lines = [
         f"Matrix multiplication, fp16, 4096 × 4096 × 4096, whole space, cold caches, on {results[0]['device']} and"
-        f" {results[0]['cores']} cores. Wall seconds are of the whole command, from its start to its end; what the search adds"
-        " is beyond the first row's, the same command without a search. The second process finds the winner in the store."
-        " Medians are of one process that measures default and winners in turns (cold L2, CUDA graphs, 100 samples).",
+        f" {listed(str(result['cores']) for result in results)} cores. Wall seconds are of the whole command, from its start to its"
+        " end; what the search adds is beyond the same round's first row, the same command without a search. Of several rounds"
+        " the median is shown, and the lowest and highest. The second process finds the winner in the store. Medians are of one"
+        " process in each round that measures default and winners in turns (cold L2, CUDA graphs, 100 samples).",
         "",
-        "| backend | search | candidates | failed | wall s | search adds s | of native's | wall s, second process | winner µs |"
-        " over default | winner |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| backend | search | rounds | candidates | failed | wall s | search adds s | of native's | wall s, second process |"
+        " winner µs | over default | winner |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
-        default_us, plain_s = result["turns"][0]["median_us"], result["off"]["wall_s"]
-        native_s = result["native"]["wall_s"] - plain_s
+        rounds = result["rounds"]
+        plain_s = [one["off"]["wall_s"] for one in rounds]
+        default_us = [one["turns"][0]["median_us"] for one in rounds]
         lines.append(
-            f"| {result['backend']} | none | | | {plain_s:.1f} | | | | {default_us:.2f} | 1.00× |"
-            f" {shown(result['turns'][0]['config'])} |"
+            f"| {result['backend']} | none | {len(rounds)} | | | {spread(plain_s, 1)} | | | |"
+            f" {listed(f'{us:.2f}' for us in default_us)} | 1.00× | {shown(rounds[0]['turns'][0]['config'])} |"
         )
-        for tune in ("shared", "native"):
-            found, again = result[tune], result.get(f"{tune}_again")
-            if again is None:
-                lines.append(
-                    f"| {result['backend']} | {tune} | | | {found['wall_s']:.1f} | | | | | | {found['reason']} |"
-                )
+        adds_s = {tune: [one[tune]["wall_s"] - one["off"]["wall_s"] for one in rounds] for tune in ("shared", "native")}
+        for tune, adds in adds_s.items():
+            wall_s = spread([one[tune]["wall_s"] for one in rounds], 1)
+            if f"{tune}_again" not in rounds[0]:  # refused
+                reason = rounds[0][tune]["reason"]
+                lines.append(f"| {result['backend']} | {tune} | {len(rounds)} | | | {wall_s} | | | | | | {reason} |")
                 continue
-            median, search = median_of(result, found["config"]), found["search"]
-            adds_s = found["wall_s"] - plain_s
-            share = (
-                f"{adds_s / native_s:.2f}" if "native_again" in result else ""
-            )  # nothing to compare with if it was refused
+            ratios = [ours / native for ours, native in zip(adds, adds_s["native"], strict=True)]
+            medians = [median_of(one, one[tune]["config"]) for one in rounds]
+            over = [us / median for us, median in zip(default_us, medians, strict=True)]
             lines.append(
-                f"| {result['backend']} | {tune} | {search['candidates']} | {search['failed']} | {found['wall_s']:.1f} |"
-                f" {adds_s:.1f} | {share} |"
-                f" {again['wall_s']:.1f} | {median:.2f} | {default_us / median:.2f}× | {shown(found['config'])} |"
+                f"| {result['backend']} | {tune} | {len(rounds)}"
+                f" | {listed(str(one[tune]['search']['candidates']) for one in rounds)}"
+                f" | {listed(str(one[tune]['search']['failed']) for one in rounds)} | {wall_s} | {spread(adds, 1)}"
+                f" | {spread(ratios, 2) if 'native_again' in rounds[0] else ''}"
+                f" | {spread([one[f'{tune}_again']['wall_s'] for one in rounds], 1)}"
+                f" | {listed(f'{us:.2f}' for us in medians)} | {listed(f'{ratio:.2f}×' for ratio in over)}"
+                f" | {listed(shown(one[tune]['config']) for one in rounds)} |"
             )
     lines += [
         "",
@@ -210,9 +238,10 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
         "|---|---|---|---|",
     ]
     for result in results:
-        winners = list(dict.fromkeys(json.dumps(r["config"], sort_keys=True) for r in result["repeats"]))
-        medians = ", ".join(f"{median_of(result, json.loads(winner)):.2f}" for winner in winners)
-        lines.append(f"| {result['backend']} | {len(result['repeats'])} times | {len(winners)} | {medians} |")
+        found = [(one, repeat["config"]) for one in result["rounds"] for repeat in one["repeats"]]
+        winners = {json.dumps(config, sort_keys=True) for _, config in found}
+        medians = listed(f"{median_of(one, config):.2f}" for one, config in found)
+        lines.append(f"| {result['backend']} | {len(found)} times | {len(winners)} | {medians} |")
     return "\n".join(lines) + "\n"
 
 
@@ -226,22 +255,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results/tuning"))
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="one of them; all without it")
-    parser.add_argument("--repeats", type=int, default=5, help="how often the shared search is made")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured from cold caches")
+    parser.add_argument("--repeats", type=int, default=5, help="how often the shared search is made in a round")
     parser.add_argument("--in-turns", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.in_turns:
         print(json.dumps(in_turns(wanted.backend[0], json.loads(wanted.in_turns))))
         return 0
     wanted.out.mkdir(parents=True, exist_ok=True)
-    for backend in wanted.backend or BACKENDS:
-        result = measure(backend, wanted.out, wanted.repeats)
-        (wanted.out / f"tuning-{backend}.json").write_text(json.dumps(result, indent=1))
+    for backend in (wanted.backend or BACKENDS) * wanted.rounds:
+        path = wanted.out / f"tuning-{backend}.json"
+        new = measure(backend, wanted.out, wanted.repeats)
+        path.write_text(json.dumps(with_round(path, backend, where(wanted.out / f"{backend}-shared"), new), indent=1))
     results = [
         json.loads(path.read_text()) for name in BACKENDS if (path := wanted.out / f"tuning-{name}.json").is_file()
     ]
     (wanted.out / "tuning.md").write_text(table(results))
     print(table(results))
-    idle = [again for result in results for tune in ("shared", "native") if (again := result.get(f"{tune}_again"))]
+    rounds = [one for result in results for one in result["rounds"]]
+    idle = [again for one in rounds for tune in ("shared", "native") if (again := one.get(f"{tune}_again"))]
     return int(any(again["searched"] or again["new_compiled_files"] for again in idle))
 
 

@@ -13,6 +13,8 @@ import torch
 from tilebench_core import Case, Config, Device, Kernel
 from tilelang.layout import make_swizzled_layout
 
+from tilebench_operators._tilelang_order import tile_of
+
 # What operands are to T.gemm: float32 as such would be multiplied by Ampere's instructions, on Hopper too.
 OPERAND = {torch.float32: T.tfloat32}
 
@@ -44,7 +46,7 @@ def transpose_kernel(dtype: torch.dtype, TILE: int, threads: int):
 
 
 @tilelang.jit
-def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, stages: int, threads: int, turned: bool):
+def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, stages: int, threads: int, turned: bool):
     """c = a·b; a [M, K], c [M, N], b [K, N] or, if turned, [N, K]. Loads beyond the edge give zeros."""
     M, N, K = T.dynamic("M"), T.dynamic("N"), T.dynamic("K")
     operand = OPERAND.get(dtype, dtype)
@@ -54,13 +56,17 @@ def matmul_kernel(dtype: torch.dtype, BM: int, BN: int, BK: int, GROUP: int, sta
         a: T.Tensor((M, K), operand),
         b: T.Tensor((N, K) if turned else (K, N), operand),
         c: T.Tensor((M, N), dtype),
+        group: T.int32,
     ):
-        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=threads) as (bn, bm):
+        with T.Kernel(T.ceildiv(M, BM) * T.ceildiv(N, BN), threads=threads) as block:
+            T.assume(group > 0)
+            T.assume(M > 0)
+            T.assume(N > 0)
+            bm, bn = tile_of(block, T.ceildiv(M, BM), T.ceildiv(N, BN), group)
             a_tile = T.alloc_shared((BM, BK), operand)
             b_tile = T.alloc_shared((BN, BK) if turned else (BK, BN), operand)
             c_tile = T.alloc_shared((BM, BN), dtype)
             total = T.alloc_fragment((BM, BN), T.float32)
-            T.use_swizzle(GROUP)  # neighbours in time are neighbours in the matrix, and share operands in the L2 cache
             T.clear(total)
             for step in T.Pipelined(T.ceildiv(K, BK), num_stages=stages):
                 T.copy(a[bm * BM, step * BK], a_tile)
@@ -197,7 +203,7 @@ def run(
     elif size == 4 and not TRANSPOSE_B:
         turned_kernel(BM, BN, BK, GROUP, stages, threads)(a, b, c)
     else:
-        matmul_kernel(a.dtype, BM, BN, BK, GROUP, stages, threads, TRANSPOSE_B)(a, b, c)
+        matmul_kernel(a.dtype, BM, BN, BK, stages, threads, TRANSPOSE_B)(a, b, c, GROUP)
     return c
 
 

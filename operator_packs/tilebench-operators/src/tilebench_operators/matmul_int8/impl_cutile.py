@@ -2,7 +2,8 @@
 
 Hopper's int8 tensor cores read w from shared memory only with k innermost, while the packed matrix has n innermost.
 Unpacking inside the product would therefore shuffle every byte of w once per tile row (16 times for 2048 rows); here
-one small kernel unpacks and transposes into w [N, K] int8, inside the call, which mostly stays in the L2 cache.
+one small kernel unpacks and transposes into w [N, K] int8, inside the call, which mostly stays in the L2 cache. The
+product starts while it still runs (programmatic dependent launch), and waits before it loads.
 """
 
 import functools
@@ -10,6 +11,8 @@ import functools
 import cuda.tile as ct
 import torch
 from tilebench_core import Case, Config, Kernel, multiprocessors
+
+from tilebench_operators._cutile_dependent import launch_dependent
 
 ZERO = ct.PaddingMode.ZERO
 
@@ -24,6 +27,23 @@ def unpack_kernel(packed, w, TILE: ct.Constant[int]):
         ct.store(w, (n, i, j), value.reshape((TILE, 1, TILE)))
 
 
+@ct.kernel
+def unpack_words_kernel(packed, w, TILE_J: ct.Constant[int], TILE_N: ct.Constant[int]):
+    """The same for packed [WORDS, 4, N] and w [N, 4, WORDS] int32, in whole tiles: four numbers are unpacked at once in the
+    bytes of a word, and words turn around in shared memory, not bytes."""
+    ct.grid_dependency_control_launch_dependents()
+    j, n = ct.bid(0), ct.bid(1)
+    words = ct.zeros((TILE_J, TILE_N), ct.int32)
+    for byte in ct.static_iter(range(4)):
+        part = ct.load(packed, (j, byte, n), (TILE_J, 1, TILE_N), check_bounds=False, allow_tma=False)
+        words |= part.reshape((TILE_J, TILE_N)).astype(ct.int32) << (8 * byte)
+    words = ct.transpose(words)
+    for i in ct.static_iter(range(4)):
+        # Per byte: 0..3 plus 127 sets the top bit unless it was 0; flipped, that is the number minus 1.
+        numbers = (((words >> (2 * i)) & 0x03030303) + 0x7F7F7F7F) ^ -0x7F7F7F80
+        ct.store(w, (n, i, j), numbers.reshape((TILE_N, 1, TILE_J)), check_bounds=False, allow_tma=False)
+
+
 def grouped(tile, m_tiles, n_tiles, GROUP):
     """Tiles in column order within bands of GROUP tile rows: neighbours in time share operands in the L2 cache."""
     band = tile // (GROUP * n_tiles)
@@ -35,6 +55,7 @@ def grouped(tile, m_tiles, n_tiles, GROUP):
 @ct.kernel
 def matmul_kernel(a, w, c, BM: ct.Constant[int], BN: ct.Constant[int], BK: ct.Constant[int], GROUP: ct.Constant[int]):
     """c = a·wᵀ; a [M, K] int8, w [N, K] int8, c [M, N] int32. Loads beyond the edge give zeros."""
+    ct.grid_dependency_control_wait()
     m_tiles, n_tiles, k_tiles = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN), ct.cdiv(a.shape[1], BK)
     for tile in range(ct.bid(0), m_tiles * n_tiles, ct.num_blocks(0)):
         m, n = grouped(tile, m_tiles, n_tiles, GROUP)
@@ -63,15 +84,22 @@ def run(
     (M, K), N = a.shape, packed.shape[1]
     stream = torch.cuda.current_stream()
     w = torch.empty([N, K], dtype=torch.int8, device=a.device)
-    TILE = 128  # bytes in a row, read and written
-    ct.launch(stream, (ct.cdiv(K // 4, TILE), ct.cdiv(N, TILE)), unpack_kernel, (packed, w.view(N, 4, K // 4), TILE))
+    TILE_J, TILE_N = 16, 64  # words and bytes: 64 bytes in a row, read and written
+    if K % (16 * TILE_J) or N % TILE_N:
+        TILE = 128
+        ct.launch(
+            stream, (ct.cdiv(K // 4, TILE), ct.cdiv(N, TILE)), unpack_kernel, (packed, w.view(N, 4, K // 4), TILE)
+        )
+    else:
+        words = packed.view(K // 16, 4, N), w.view(torch.int32).view(N, 4, K // 16)
+        ct.launch(stream, (K // 16 // TILE_J, N // TILE_N), unpack_words_kernel, (*words, TILE_J, TILE_N))
     c = torch.empty([M, N], dtype=torch.int32, device=a.device)
     if K % 16 or N % 4:
         # TMA can't address such rows, and elements loaded one by one need a small tile.
         BM, BN, BK, BLOCKS_PER_SM, WARPS = 64, 64, 64, 0, 4
     tiles = ct.cdiv(M, BM) * ct.cdiv(N, BN)
     blocks = min(tiles, BLOCKS_PER_SM * multiprocessors(a.device)) if BLOCKS_PER_SM else tiles
-    ct.launch(stream, (blocks,), hinted(WARPS), (a, w, c, BM, BN, BK, GROUP))
+    launch_dependent(stream, (blocks,), hinted(WARPS), (a, w, c, BM, BN, BK, GROUP))
     return c
 
 

@@ -102,3 +102,14 @@ def test_ticks_are_round_and_keep_a_distance():
     assert log_ticks(0.9, 3.5) == pytest.approx([1, 1.2, 1.5, 2, 2.5, 3])
     assert log_ticks(1, 1e6) == pytest.approx([1, 10, 100, 1e3, 1e4, 1e5, 1e6])
     assert len(spread([2.0**i for i in range(20)], 6)) <= 8
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path: Path):
+    written = []
+    for name in ("one", "two"):
+        folder = write_campaign(tmp_path / name, synthetic_records(replace(SHAPE, operators=1)))
+        plots = {"pointwise_00": ["latency", "roofline"]}
+        written.append(draw_figures(folder, plots=plots, formats=("svg", "pdf", "png")))
+    assert {path.suffix for path in written[0]} == {".svg", ".pdf", ".png"}
+    for first, second in zip(*written, strict=True):
+        assert first.read_bytes() == second.read_bytes(), first.name

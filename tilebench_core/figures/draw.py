@@ -14,15 +14,16 @@ from tilebench_core.figures.ticks import human, spread, subs, tick_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
-__all__ = ["STYLE", "draw_figures", "plot", "save_figures"]
+__all__ = ["STYLE", "draw_figures", "plot", "save", "save_figures"]
 
 STYLE: Any = {  # matplotlib's stubs list every key
 
     "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#E3E3E3",
     "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False, "legend.fontsize": 9, "svg.fonttype": "none",
     "pdf.fonttype": 42, "figure.dpi": 100, "savefig.bbox": "tight", "axes.titlesize": 11, "axes.titleweight": "bold",
-    "axes.edgecolor": "#888888",
+    "axes.edgecolor": "#888888", "svg.hashsalt": "tilebench",
 }  # fmt: skip
 
 
@@ -68,6 +69,18 @@ def plot(axes: Axes, figure: Figure, style: Mapping[Contestant, Look]) -> None:
     axes.set_ylabel(figure.y_label)
 
 
+def save(canvas: Canvas, path: Path, **options: Any) -> Path:
+    """Write a picture in the format of the path's suffix, below folders that need not exist; return the path.
+
+    The same figure in `STYLE` gives the same bytes: whoever makes a report again sees what has changed. So no date is kept.
+    """
+    form = path.suffix.removeprefix(".")
+    dates = {"svg": "Date", "pdf": "CreationDate"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(path, format=form, metadata={dates[form]: None} if form in dates else None, **options)
+    return path
+
+
 def save_figures(
     figures: Iterable[Figure], heading: str, style: Mapping[Contestant, Look], folder: Path, formats: Iterable[str]
 ) -> list[Path]:
@@ -86,11 +99,7 @@ def save_figures(
             plot(axes, figure, style)
             axes.set_title(f"{heading} · {figure.title[0].lower()}{figure.title[1:]}", loc="left")
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02))
-            for form in formats:
-                path = folder / f"{figure.name}.{form}"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                canvas.savefig(path, format=form)
-                written.append(path)
+            written += [save(canvas, folder / f"{figure.name}.{form}") for form in formats]
     return written
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilebench_core.analysis.points import Contestant
-from tilebench_core.figures.draw import STYLE
+from tilebench_core.figures.draw import STYLE, save
 from tilebench_core.figures.palette import Look, looks
 
 __all__ = ["draw_bars", "draw_budget", "draw_refinement"]
@@ -25,12 +25,6 @@ def _canvas(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure, figure.subplots(1, columns, squeeze=False)[0]
-
-
-def _save(figure: Any, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path
 
 
 def draw_bars(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -57,7 +51,7 @@ def draw_bars(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
         right.margins(x=0.25)
         for axes in (left, right):
             axes.invert_yaxis()
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def draw_refinement(
@@ -121,7 +115,7 @@ def draw_refinement(
         axes.set_ylabel("lowest share of the roofline, %")
         axes.set_title(title)
         axes.legend()
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def draw_budget(lines: Mapping[str, Sequence[tuple[float, float]]], axis_label: str, path: Path) -> Path:
@@ -140,4 +134,4 @@ def draw_budget(lines: Mapping[str, Sequence[tuple[float, float]]], axis_label: 
         axes.set_ylabel("mean efficiency over all operators, %")
         axes.set_ylim(bottom=0)
         axes.legend()
-        return _save(figure, path)
+        return save(figure, path)

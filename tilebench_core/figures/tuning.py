@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilebench_core.figures.draw import STYLE
+from tilebench_core.figures.draw import STYLE, save
 from tilebench_core.figures.ticks import human, subs
 from tilebench_core.tune.journal import Candidate, as_candidate, candidate_key, tuning_log
 
@@ -97,7 +97,6 @@ def _save(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    written = []
     with mpl.rc_context(STYLE):
         canvas = Canvas(figsize=(1.2 + 5.2 * len(panels), 4.0), layout="constrained")
         FigureCanvasAgg(canvas)
@@ -107,12 +106,7 @@ def _save(
             axes.set_title(f"{backend}, {kind} search", loc="left")
         rows[0][0].set_ylabel("µs")
         canvas.suptitle(heading, x=0.02, ha="left", fontweight="bold")
-        for form in formats:
-            path = folder / f"tuning.{form}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            canvas.savefig(path, format=form)
-            written.append(path)
-    return written
+        return [save(canvas, folder / f"tuning.{form}") for form in formats]
 
 
 def _panel(axes: Axes, curves: Sequence[SearchCurve]) -> None:

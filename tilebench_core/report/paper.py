@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilebench_core.figures.draw import STYLE
+from tilebench_core.figures.draw import STYLE, save
 from tilebench_core.figures.palette import looks
 from tilebench_core.report.content import Content
 from tilebench_core.report.values import VALUES, Rows
@@ -49,8 +49,8 @@ class PaperFigure:
             canvas = Figure(figsize=(6.6, 4.2))
             FigureCanvasAgg(canvas)
             _DRAW[self.name](canvas, [dict(zip(self.rows[0], row, strict=True)) for row in self.rows[1:]], self.colours)
-            for path, form in zip(paths, formats, strict=True):
-                canvas.savefig(path, format=form, dpi=150)
+            for path in paths:
+                save(canvas, path, dpi=150)
         with (self.folder / f"{self.name}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(self.rows)
         return [*paths, self.folder / f"{self.name}.csv"]

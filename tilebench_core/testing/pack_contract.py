@@ -80,7 +80,9 @@ class PackContract:
         kernel = source.load()
         operator = installed().operators[source.folder]
         parameters = inspect.signature(kernel.run).parameters.values()
-        names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        names: set[str] | None = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        if any(p.kind is p.VAR_KEYWORD for p in parameters):
+            names = None  # a kernel of two algorithms, each with options of its own
         for dtype in operator.config.dtypes:
             for case in [*operator.config.cases(dtype), *operator.config.cases(dtype, "edge")]:
                 if kernel.unsupported(case, target_device("sm_90")) is not None:
@@ -90,8 +92,9 @@ class PackContract:
                 assert len(kernel.space(case)) <= LARGEST_SPACE
 
 
-def _check_config(config: Any, names: set[str]) -> None:
-    assert set(config) <= names, f"{config} names options that run does not take: {names}"
+def _check_config(config: Any, names: set[str] | None) -> None:
+    """`names`: what run takes by name; None if it takes any."""
+    assert names is None or set(config) <= names, f"{config} names options that run does not take: {names}"
     for value in config.values():
         plain = value is None or isinstance(value, (bool, int, float, str))  # None leaves the choice to the compiler
         assert plain, f"{value!r} is no plain JSON value"

@@ -7,13 +7,17 @@ class TestMyPack(PackContract):
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tilebench_core.backend import Backend
 from tilebench_core.definition import Draw
 from tilebench_core.device import target_device
+from tilebench_core.kernel import Config, Kernel
 from tilebench_core.packs import KernelSource, Operator
+from tilebench_core.precompile.unfilled import UnfilledDraw
 from tilebench_core.registry import installed
 
 __all__ = ["LARGEST_SPACE", "PackContract"]
@@ -79,22 +83,32 @@ class PackContract:
     def test_a_kernel_keeps_the_contract(self, source: KernelSource) -> None:
         kernel = source.load()
         operator = installed().operators[source.folder]
+        backend = installed().backend(source.backend).value()
         parameters = inspect.signature(kernel.run).parameters.values()
-        names: set[str] | None = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        if any(p.kind is p.VAR_KEYWORD for p in parameters):
-            names = None  # a kernel of two algorithms, each with options of its own
+        names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        hands_on = any(p.kind is p.VAR_KEYWORD for p in parameters)
         for dtype in operator.config.dtypes:
             for case in [*operator.config.cases(dtype), *operator.config.cases(dtype, "edge")]:
                 if kernel.unsupported(case, target_device("sm_90")) is not None:
                     continue
-                for config in [kernel.default(case), *kernel.space(case)]:
-                    _check_config(config, names)
-                assert len(kernel.space(case)) <= LARGEST_SPACE
+                space = kernel.space(case)
+                inputs = operator.load().inputs(case, UnfilledDraw()) if hands_on else ()
+                for config in [kernel.default(case), *space]:
+                    _check_values(config)
+                    if hands_on:
+                        _check_call(backend, kernel, inputs, config)
+                    else:
+                        assert set(config) <= names, f"{config} names options that run does not take: {names}"
+                assert len(space) <= LARGEST_SPACE
 
 
-def _check_config(config: Any, names: set[str] | None) -> None:
-    """`names`: what run takes by name; None if it takes any."""
-    assert names is None or set(config) <= names, f"{config} names options that run does not take: {names}"
+def _check_values(config: Config) -> None:
     for value in config.values():
         plain = value is None or isinstance(value, (bool, int, float, str))  # None leaves the choice to the compiler
         assert plain, f"{value!r} is no plain JSON value"
+
+
+def _check_call(backend: Backend, kernel: Kernel, inputs: Sequence[Any], config: Config) -> None:
+    """Of a `run` that hands `**config` on only a call tells whether its options are taken: one that builds and launches nothing."""
+    key = backend.code_key(kernel, inputs, config, "sm_90")
+    assert key is not None, f"run takes **config, which {backend.name} cannot try without a compiler: name the options"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from inspect import signature
 
+import pytest
+from tilebench_core.precompile.unfilled import UnfilledDraw
 from tilebench_core.registry import installed
-from tilebench_core.testing.pack_contract import PackContract
+from tilebench_core.testing.pack_contract import PackContract, _check_call
 
 OURS = [o for o in installed().operators.values() if o.provider.name == "tilebench-operators"]
 
@@ -38,3 +41,18 @@ def test_every_operator_is_written_in_pytorch_triton_and_cutile() -> None:
     written = {(kernel.folder, kernel.backend) for kernel in installed().kernels}
     for operator in OURS:
         assert {(operator.folder, backend) for backend in ("torch", "triton", "cutile")} <= written, operator.name
+
+
+def test_options_that_a_kernel_hands_on_are_tried_by_a_call() -> None:
+    pytest.importorskip("tilelang")
+    operator = installed().operators["conv2d"]
+    case = operator.config.cases("fp16")[0]
+    source = installed().kernel(operator, "tilelang")
+    kernel, inputs = source.load(), operator.load().inputs(case, UnfilledDraw())
+    assert any(p.kind is p.VAR_KEYWORD for p in signature(kernel.run).parameters.values())
+    tilelang, torch = (installed().backend(name).value() for name in ("tilelang", "torch"))
+    _check_call(tilelang, kernel, inputs, kernel.default(case))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'ROWS'"):
+        _check_call(tilelang, kernel, inputs, {**kernel.default(case), "ROWS": 1})
+    with pytest.raises(AssertionError, match="torch cannot try without a compiler: name the options"):
+        _check_call(torch, kernel, inputs, kernel.default(case))

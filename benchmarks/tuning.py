@@ -163,11 +163,12 @@ def where(campaign: Path) -> dict[str, Any]:
 
 
 def with_round(path: Path, backend: str, place: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a backend's file with one more round."""
+    """The content of a backend's file with one more round; a round of another machine goes into a file of its own instead."""
     known = json.loads(path.read_text()) if path.is_file() else {"backend": backend, **place, "rounds": []}
     other = [f"{name} {known[name]}" for name in place if known[name] != place[name]]
     if other:
-        path = path.with_name(f"{path.stem}-{len(known['rounds'])}-other.json")
+        number = len(list(path.parent.glob(f"{path.stem}-*-other.json")))  # none of them is written over
+        path = path.with_name(f"{path.stem}-{number}-other.json")
         path.write_text(json.dumps({"backend": backend, **place, "rounds": [new]}, indent=1))
         raise SystemExit(
             f"{backend}: this round's machine is not that of the rounds in the folder ({', '.join(other)}); it is in {path}."
@@ -179,6 +180,11 @@ def with_round(path: Path, backend: str, place: Mapping[str, Any], new: Mapping[
 def median_of(one: Mapping[str, Any], config: Any) -> float:
     """The median of a configuration that was measured in turns in a round."""
     return float(next(row["median_us"] for row in one["turns"] if row["config"] == config))
+
+
+def added_s(one: Mapping[str, Any], tune: str) -> float:
+    """Wall seconds that a search adds to the same round's command without one."""
+    return float(one[tune]["wall_s"] - one["off"]["wall_s"])
 
 
 def spread(values: Sequence[float], digits: int) -> str:
@@ -213,24 +219,25 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
             f"| {result['backend']} | none | {len(rounds)} | | | {spread(plain_s, 1)} | | | |"
             f" {listed(f'{us:.2f}' for us in default_us)} | 1.00× | {shown(rounds[0]['turns'][0]['config'])} |"
         )
-        adds_s = {tune: [one[tune]["wall_s"] - one["off"]["wall_s"] for one in rounds] for tune in ("shared", "native")}
-        for tune, adds in adds_s.items():
-            wall_s = spread([one[tune]["wall_s"] for one in rounds], 1)
-            if f"{tune}_again" not in rounds[0]:  # refused
-                reason = rounds[0][tune]["reason"]
+        for tune in ("shared", "native"):
+            searched = [one for one in rounds if f"{tune}_again" in one]
+            if not searched:
+                wall_s, reason = spread([one[tune]["wall_s"] for one in rounds], 1), rounds[-1][tune]["reason"]
                 lines.append(f"| {result['backend']} | {tune} | {len(rounds)} | | | {wall_s} | | | | | | {reason} |")
                 continue
-            ratios = [ours / native for ours, native in zip(adds, adds_s["native"], strict=True)]
-            medians = [median_of(one, one[tune]["config"]) for one in rounds]
-            over = [us / median for us, median in zip(default_us, medians, strict=True)]
+            # Without ratios where the native search was refused: there is nothing to compare with.
+            ratios = [added_s(one, tune) / added_s(one, "native") for one in searched if "native_again" in one]
+            medians = [median_of(one, one[tune]["config"]) for one in searched]
+            over = [one["turns"][0]["median_us"] / median for one, median in zip(searched, medians, strict=True)]
             lines.append(
-                f"| {result['backend']} | {tune} | {len(rounds)}"
-                f" | {listed(str(one[tune]['search']['candidates']) for one in rounds)}"
-                f" | {listed(str(one[tune]['search']['failed']) for one in rounds)} | {wall_s} | {spread(adds, 1)}"
-                f" | {spread(ratios, 2) if 'native_again' in rounds[0] else ''}"
-                f" | {spread([one[f'{tune}_again']['wall_s'] for one in rounds], 1)}"
+                f"| {result['backend']} | {tune} | {len(searched)}"
+                f" | {listed(str(one[tune]['search']['candidates']) for one in searched)}"
+                f" | {listed(str(one[tune]['search']['failed']) for one in searched)}"
+                f" | {spread([one[tune]['wall_s'] for one in searched], 1)}"
+                f" | {spread([added_s(one, tune) for one in searched], 1)} | {spread(ratios, 2) if ratios else ''}"
+                f" | {spread([one[f'{tune}_again']['wall_s'] for one in searched], 1)}"
                 f" | {listed(f'{us:.2f}' for us in medians)} | {listed(f'{ratio:.2f}×' for ratio in over)}"
-                f" | {listed(shown(one[tune]['config']) for one in rounds)} |"
+                f" | {listed(shown(one[tune]['config']) for one in searched)} |"
             )
     lines += [
         "",

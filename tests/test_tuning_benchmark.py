@@ -42,6 +42,21 @@ def test_the_table_compares_within_a_round_and_shows_medians_and_extremes(benchm
     assert lines[-1] == "| dsl | 15 times | 1 | 9.00, 9.50 |"
 
 
+def test_a_search_that_is_refused_in_one_round_is_shown_for_the_others(benchmark_module):
+    rounds = [one_round(10, 12, 20), one_round(10, 14, 20)]
+    del rounds[1]["native_again"]
+    rounds[1]["native"] = {"wall_s": 11.0, "config": None, "reason": "no time"}
+    lines = benchmark_module.table([{"backend": "dsl", **PLACE, "rounds": rounds}]).splitlines()
+    shared, native = (
+        [cell.strip() for cell in line.split("|")] for line in lines if "shared | 2" in line or "native | 1" in line
+    )
+    assert shared[7:9] == ["3.0 (2.0–4.0)", "0.20"]
+    assert native[7:9] == ["10.0", "1.00"]
+    del rounds[0]["native_again"]
+    lines = benchmark_module.table([{"backend": "dsl", **PLACE, "rounds": rounds}]).splitlines()
+    assert any("| native | 2 |" in line and line.endswith("| no time |") for line in lines)
+
+
 def test_rounds_add_up_and_those_of_another_machine_are_kept_apart(benchmark_module, tmp_path):
     path = tmp_path / "tuning-dsl.json"
     for number in (1, 2):
@@ -52,3 +67,6 @@ def test_rounds_add_up_and_those_of_another_machine_are_kept_apart(benchmark_mod
     assert len(json.loads(path.read_text())["rounds"]) == 2
     [apart] = tmp_path.glob("*-other.json")
     assert json.loads(apart.read_text())["rounds"][0]["off"]["wall_s"] == 3
+    with pytest.raises(SystemExit, match="cores 4"):
+        benchmark_module.with_round(path, "dsl", {**PLACE, "cores": 8}, one_round(6, 4, 5))
+    assert len(list(tmp_path.glob("*-other.json"))) == 2
